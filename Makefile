@@ -1,0 +1,44 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+PYTHON ?= python3
+CONFIG ?= configs/smollm2-135m-bf16.toml
+NATIVE := $(shell find native -type f 2>/dev/null)
+
+.PHONY: demo test check bench deps setup format clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt $(NATIVE)
+	@tools/have-deps || $(MAKE) deps
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip -c constraints.txt
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	@touch $@
+
+deps:
+	tools/install-deps
+
+demo: $(STAMP)
+	$(BIN)/luigi --module tasks BuildEngineSet --config $(CONFIG)
+	$(BIN)/engineset run --config $(CONFIG) "The capital of France is"
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q -m "not slow" -n 2
+
+test: $(STAMP)
+	$(BIN)/pytest -n 2 --dist loadscope
+
+bench: $(STAMP)
+	$(BIN)/python -m tests.bench
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf build $(VENV)

@@ -1,0 +1,63 @@
+"""One class per cause. All but `InternalError` are the user's to mend and print as one line."""
+
+from __future__ import annotations
+
+from layouts.errors import DecodeRefused, EngineSetError, FitRefused, LayoutError, SidecarError
+
+__all__ = [
+    "AxmodelError",
+    "CheckpointError",
+    "ConfigError",
+    "DecodeRefused",
+    "EngineSetError",
+    "FitRefused",
+    "InternalError",
+    "LayoutError",
+    "MismatchError",
+    "MissingFileError",
+    "NotFiniteError",
+    "RunnerError",
+    "SidecarError",
+    "ToolchainError",
+    "VerifyError",
+]
+
+
+class MissingFileError(EngineSetError):
+    """A file or directory that was named and is not there."""
+
+
+class CheckpointError(EngineSetError):
+    """A GGUF or safetensors source that is malformed, truncated or of an unknown kind."""
+
+
+class AxmodelError(EngineSetError):
+    """An engine container that is malformed or lacks what an engine has."""
+
+
+class ConfigError(EngineSetError):
+    """A configuration file with an unknown key, a wrong type or a contradiction."""
+
+
+class MismatchError(EngineSetError):
+    """Source and template disagree: architecture, dimensions, tensors."""
+
+
+class NotFiniteError(EngineSetError):
+    """A NaN or an infinity in a weight or in a block scale."""
+
+
+class ToolchainError(EngineSetError):
+    """A compiler that cannot do what it was asked, or failed."""
+
+
+class VerifyError(EngineSetError):
+    """An engine set whose bytes are not what its manifest or its source says."""
+
+
+class RunnerError(EngineSetError):
+    """The runner or the runtime library failed or is not there."""
+
+
+class InternalError(Exception):
+    """A fault of ours: never the user's, printed with a traceback."""
