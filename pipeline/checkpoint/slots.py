@@ -1,0 +1,34 @@
+"""Every tensor that a model has: its Hugging Face name, its GGUF name and its shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipeline.model import EMBEDDING, FINAL_NORM, HEAD, ModelConfig, TensorSpec, architecture_of
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of one tensor. `shape` is rows first; vectors have one dimension."""
+
+    name: str
+    gguf: str
+    shape: tuple[int, ...]
+    spec: TensorSpec
+
+
+def model_slots(config: ModelConfig) -> tuple[Slot, ...]:
+    """Embedding, layers, final norm, head: all that the architecture has, `lm_head.weight` included when tied."""
+    layers = [
+        Slot(spec.hf_name(layer), spec.gguf_name(layer), spec.shape(config), spec)
+        for layer in range(config.num_hidden_layers)
+        for spec in architecture_of(config).layer
+    ]
+    outer = [Slot(spec.name, spec.gguf, spec.shape(config), spec) for spec in (EMBEDDING, FINAL_NORM, HEAD)]
+    return (outer[0], *layers, *outer[1:])
+
+
+def stored_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
+    """HF name -> shape of what a checkpoint of this model stores: with tied embeddings no `lm_head.weight`."""
+    left_out = HEAD.name if config.tie_word_embeddings else None
+    return {slot.name: slot.shape for slot in model_slots(config) if slot.name != left_out}
