@@ -1,0 +1,141 @@
+"""Tiny random models with odd sizes, as an HF directory and as the GGUF that llama.cpp's converter would make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gguf
+import libgguf
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.checkpoint.noise import NoiseCheckpoint, write_hf_directory
+from pipeline.checkpoint.slots import Slot, model_slots, stored_shapes
+from pipeline.model import EMBEDDING, HEAD, ModelConfig
+
+Float32 = npt.NDArray[np.float32]
+
+_SIZES: dict[str, Any] = {
+    "hidden_size": 320,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 5,
+    "num_key_value_heads": 1,
+    "head_dim": 64,
+    "intermediate_size": 864,
+    "vocab_size": 1000,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": False,
+    "max_position_embeddings": 512,
+    "bos_token_id": 1,
+    "eos_token_ids": (2,),
+}
+_STRONG = (EMBEDDING.name, HEAD.name, "q_proj.weight", "k_proj.weight")
+
+
+def tiny_config(arch: str = "llama", **overrides: Any) -> ModelConfig:
+    """A model of `arch` with hidden size 320 and the rest to match; every field can be overridden.
+
+    llama.cpp loads all but a qwen2 whose heads * head_dim is not the hidden size.
+    """
+    return ModelConfig(architecture=arch, **(_SIZES | overrides))
+
+
+def tiny_weights(config: ModelConfig, seed: int) -> dict[str, Float32]:
+    """HF name -> float32 noise, scaled by powers of two: attention looks around, logits have a std of about 2."""
+    source = NoiseCheckpoint(config, seed)
+    weights = {}
+    for name, shape in stored_shapes(config).items():
+        factor = 1.0 if len(shape) == 1 else 4.0 if name.endswith(_STRONG) else 2.0
+        weights[name] = source.read(name) * np.float32(factor)
+    return weights
+
+
+def write_tiny_hf(directory: Path, config: ModelConfig, seed: int, dtype: str = "F32") -> dict[str, Float32]:
+    """Writes the model as an HF directory; returns the weights before any rounding."""
+    weights = tiny_weights(config, seed)
+    write_hf_directory(directory, config, weights.items(), dtype)
+    return weights
+
+
+def write_tiny_gguf(path: Path, config: ModelConfig, seed: int, qtype: str = "F32") -> dict[str, Float32]:
+    """Writes the model as a GGUF without vocabulary that llama.cpp loads; returns the weights before quantization.
+
+    Matrices whose rows do not divide into blocks of `qtype` are stored as Q8_0, vectors as F32.
+    """
+    weights = tiny_weights(config, seed)
+    write_gguf(path, config, weights, qtype)
+    return weights
+
+
+def write_gguf(path: Path, config: ModelConfig, weights: dict[str, Float32], qtype: str = "F32") -> None:
+    """Writes given HF-named float32 weights as `write_tiny_gguf` does."""
+    writer = gguf_writer(path, config)
+    for slot in model_slots(config):
+        if slot.name in weights:
+            kind = stored_type(slot.shape, qtype)
+            data = quantized(gguf_order(weights[slot.name], slot, config), kind)
+            writer.add_tensor(slot.gguf, data, raw_dtype=kind)
+    close_gguf(writer)
+
+
+def gguf_writer(path: Path, config: ModelConfig, skip: tuple[str, ...] = ()) -> gguf.GGUFWriter:
+    """A gguf-py writer that holds the model's metadata; keys in `skip` (without the architecture) are left out."""
+    writer = gguf.GGUFWriter(path, config.architecture)
+    u32, f32 = writer.add_uint32, writer.add_float32
+    rows: list[tuple[str, Any, Any]] = [
+        ("block_count", u32, config.num_hidden_layers),
+        ("context_length", u32, config.max_position_embeddings),
+        ("embedding_length", u32, config.hidden_size),
+        ("feed_forward_length", u32, config.intermediate_size),
+        ("attention.head_count", u32, config.num_attention_heads),
+        ("attention.head_count_kv", u32, config.num_key_value_heads),
+        ("attention.key_length", u32, config.head_dim),
+        ("attention.value_length", u32, config.head_dim),
+        ("attention.layer_norm_rms_epsilon", f32, config.rms_norm_eps),
+        ("rope.dimension_count", u32, config.head_dim),
+        ("rope.freq_base", f32, config.rope_theta),
+        ("vocab_size", u32, config.vocab_size),
+    ]
+    for key, add, value in rows:
+        if key not in skip:
+            add(f"{config.architecture}.{key}", value)
+    writer.add_tokenizer_model("no_vocab")
+    if config.bos_token_id is not None:
+        writer.add_bos_token_id(config.bos_token_id)
+    for key, token in zip(("eos", "eot", "eom"), config.eos_token_ids, strict=False):
+        writer.add_uint32(f"tokenizer.ggml.{key}_token_id", token)
+    return writer
+
+
+def close_gguf(writer: gguf.GGUFWriter) -> None:
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def stored_type(shape: tuple[int, ...], qtype: str) -> gguf.GGMLQuantizationType:
+    kinds = gguf.GGMLQuantizationType
+    if len(shape) == 1:
+        return kinds.F32
+    return kinds[qtype] if shape[-1] % gguf.GGML_QUANT_SIZES[kinds[qtype]][0] == 0 else kinds.Q8_0
+
+
+def quantized(rows: Float32, kind: gguf.GGMLQuantizationType) -> npt.NDArray[Any]:
+    """The bytes of the rows in ggml's own encoding (bf16 by gguf-py, the rest by ggml's C code)."""
+    if kind.name == "F32":
+        return rows
+    if kind.name == "F16":
+        return rows.astype(np.float16)
+    return gguf.quantize(rows, kind) if kind.name == "BF16" else libgguf.quantize_rows(rows, int(kind))
+
+
+def gguf_order(rows: Float32, slot: Slot, config: ModelConfig) -> Float32:
+    """The row order of the GGUF: llama's q and k have the two halves of every head interleaved."""
+    if slot.spec.permuted is None:
+        return rows
+    heads = config.num_attention_heads if slot.spec.permuted == "heads" else config.num_key_value_heads
+    halves = rows.reshape(heads, 2, config.head_dim // 2, -1)
+    return np.ascontiguousarray(halves.swapaxes(1, 2)).reshape(rows.shape)
