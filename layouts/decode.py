@@ -1,0 +1,177 @@
+"""From marker builds to a confirmed layout of a float engine, by weight blobs alone.
+
+Builds 0 and 1 place every element (layouts/markers.py); the third build, of full float32 values, tells the codec of each
+tensor and confirms the whole (layouts/confirm.py). No microcode, no name and no offset of any compiler is used.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+
+from layouts.algebra import Piece
+from layouts.codecs import codec
+from layouts.confirm import ReadWeight, confirm
+from layouts.digits import Int64
+from layouts.errors import DecodeRefused, FitRefused, LayoutError
+from layouts.fit import fit
+from layouts.markers import NOT_FOUND, Alphabet, Blob, MarkedTensor, Sightings, find_markers
+from layouts.stored import Copy, EngineLayout, Plane, StoredTensor
+from layouts.view import read_raw
+
+# A marker is the upper half of the stored float: where the element begins relative to its marker, and its width.
+CODEC_SHIFTS = {"fp32": -2, "bf16": 0, "bf16_truncated": 0}
+MARKER_BITS = 16
+MAX_RUNS = 10
+SAMPLE_ROWS = 64
+
+DECODE, PREFILL = "decode", "prefill"
+
+
+def decode_float_engine(
+    kind: str,
+    blob_name: str,
+    builds: tuple[Blob, Blob, Blob],
+    tensors: tuple[MarkedTensor, ...],
+    alphabet: Alphabet,
+    known: ReadWeight,
+) -> EngineLayout:
+    """Place every element of every tensor and every copy, and confirm.
+
+    Parameters
+    ----------
+    kind, blob_name : go into the result
+    builds : the weight blobs of marker build 0, marker build 1 and the confirming build, uint8
+    tensors, alphabet : how the first two builds are numbered
+    known : weights of the confirming build
+
+    Raises
+    ------
+    DecodeRefused : an element that is nowhere or in too many places, a tensor whose places follow no layout, a codec that is not
+        known, or a weight-dependent byte that the layout does not predict.
+    """
+    first = min(tensor.first for tensor in tensors)
+    stop = max(tensor.first + tensor.elements for tensor in tensors)
+    seen = find_markers((builds[0], builds[1]), alphabet, first, stop)
+    _check_all_seen(seen, tensors, first)
+    stored = tuple(_place(tensor, seen, first, builds[2], known) for tensor in tensors)
+    layout = EngineLayout(kind, blob_name, builds[0].size, stored)
+    confirm(layout, list(builds), builds[2], known)
+    return layout
+
+
+def _check_all_seen(seen: Sightings, tensors: tuple[MarkedTensor, ...], first: int) -> None:
+    """Every element is somewhere, and in two places at the most."""
+    faults = []
+    for tensor in tensors:
+        lowest, _ = _tables(tensor, seen, first)
+        missing = lowest == NOT_FOUND
+        if missing.any():
+            row, col = np.unravel_index(int(np.argmax(missing)), missing.shape)
+            count = int(np.count_nonzero(missing))
+            faults.append(f"{tensor.name}: {count} of {tensor.elements} elements, first [{row}, {col}]")
+    if faults:
+        raise DecodeRefused("elements that are stored nowhere: " + "; ".join(faults))
+    places = seen.lowest.size + int(np.count_nonzero(seen.lowest != seen.highest))
+    if seen.hits != places:
+        raise DecodeRefused(
+            "elements that are stored more than twice", expected=f"{places} stored elements", found=seen.hits
+        )
+
+
+def _tables(tensor: MarkedTensor, seen: Sightings, first: int) -> tuple[Int64, Int64]:
+    span = slice(tensor.first - first, tensor.first - first + tensor.elements)
+    return seen.lowest[span].reshape(tensor.grid), seen.highest[span].reshape(tensor.grid)
+
+
+def _place(tensor: MarkedTensor, seen: Sightings, first: int, confirming: Blob, known: ReadWeight) -> StoredTensor:
+    lowest, highest = _tables(tensor, seen, first)
+    try:
+        copies = _fit_copies(tensor, lowest, highest)
+    except FitRefused as error:
+        raise DecodeRefused(f"no layout describes where it is stored: {error}", where=tensor.name) from None
+    return _with_codec(tensor, copies, confirming, known)
+
+
+def _fit_copies(tensor: MarkedTensor, lowest: Int64, highest: Int64) -> dict[str, tuple[Piece, ...]]:
+    """The complete copy and, for rows that are stored twice, the other one; pieces of the markers' own 16 bits."""
+    twice = lowest != highest
+    rows_twice = twice.any(axis=1)
+    if not rows_twice.any():
+        return {DECODE: fit(lowest * 8, MARKER_BITS)}
+    if not np.array_equal(rows_twice, twice.all(axis=1)):
+        row = int(np.argmax(rows_twice & ~twice.all(axis=1)))
+        raise DecodeRefused("a row that is stored twice in part", where=f"{tensor.name}[{row}]")
+    runs = _runs(rows_twice)
+    if len(runs) > MAX_RUNS:
+        raise DecodeRefused("too many separate runs of copied rows", where=tensor.name, found=len(runs))
+    return _fewest_pieces(lowest, highest, runs)
+
+
+def _runs(flags: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[tuple[int, int]]:
+    """Maximal ranges of true flags."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], flags, [False]])))
+    return [(int(start), int(stop)) for start, stop in edges.reshape(-1, 2)]
+
+
+def _split(
+    lowest: Int64, highest: Int64, runs: list[tuple[int, int]], choice: tuple[bool, ...]
+) -> dict[str, tuple[Piece, ...]]:
+    """The fit in which the complete copy takes the higher places of the chosen runs and the lower ones elsewhere."""
+    complete = lowest.copy()
+    rest: list[Piece] = []
+    for (start, stop), high in zip(runs, choice, strict=True):
+        other = lowest if high else highest
+        if high:
+            complete[start:stop] = highest[start:stop]
+        pieces = fit(other[start:stop] * 8, MARKER_BITS)
+        rest += [Piece(piece.row + start, piece.col, piece.layout) for piece in pieces]
+    return {DECODE: fit(complete * 8, MARKER_BITS), PREFILL: tuple(rest)}
+
+
+def _fewest_pieces(lowest: Int64, highest: Int64, runs: list[tuple[int, int]]) -> dict[str, tuple[Piece, ...]]:
+    """Which of two places belongs to which copy is told by the simpler layouts; ties go to the lower places."""
+    best, refusal = None, None
+    for choice in product((False, True), repeat=len(runs)):
+        try:
+            found = _split(lowest, highest, runs, choice)
+        except FitRefused as error:
+            refusal = error
+            continue
+        if best is None or _count(found) < _count(best):
+            best = found
+    if best is None:
+        raise refusal or FitRefused("no choice of places fits")
+    return best
+
+
+def _count(copies: dict[str, tuple[Piece, ...]]) -> int:
+    return sum(len(pieces) for pieces in copies.values())
+
+
+def _with_codec(
+    tensor: MarkedTensor, copies: dict[str, tuple[Piece, ...]], confirming: Blob, known: ReadWeight
+) -> StoredTensor:
+    """The first codec under which the complete copy of the confirming build holds the known weights."""
+    rows = slice(0, min(SAMPLE_ROWS, tensor.grid[0]))
+    weights = known(tensor.name, rows)
+    for name in CODEC_SHIFTS:
+        try:
+            stored = _as_codec(tensor, copies, name)
+            found = read_raw(confirming, stored, rows=rows)
+        except LayoutError:  # under this codec the elements would overlap or leave the blob
+            continue
+        if np.array_equal(found, codec(name).encode(weights)):
+            return stored
+    raise DecodeRefused("no codec explains the confirming build", where=tensor.name, expected=" or ".join(CODEC_SHIFTS))
+
+
+def _as_codec(tensor: MarkedTensor, copies: dict[str, tuple[Piece, ...]], name: str) -> StoredTensor:
+    width, shift = codec(name).width, 8 * CODEC_SHIFTS[name]
+    planes = {
+        copy: Plane(tuple(replace(p, layout=replace(p.layout, base=p.layout.base + shift, width=width)) for p in pieces))
+        for copy, pieces in copies.items()
+    }
+    return StoredTensor(tensor.name, tensor.grid, name, tuple(Copy(copy, (plane,)) for copy, plane in planes.items()))

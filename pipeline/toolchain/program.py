@@ -1,0 +1,111 @@
+"""The operations of a decoder layer and of the post engine, as microcode programs.
+
+What an architecture has (biases, q/k norms, activation) is read from its row of the table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from layouts.algebra import Piece
+from pipeline.model import FINAL_NORM, HEAD, ModelConfig, architecture_of
+from pipeline.toolchain.microcode import ACTIVATION_IDS, KIND_LAYER, KIND_POST, NO_TENSOR, Program, float_bits
+
+ROPE_COS, ROPE_SIN = "rope.cos", "rope.sin"
+
+# io order inside the containers (docs/container.md)
+K_CACHE, V_CACHE, INDICES, INPUT, MASK = range(5)
+K_CACHE_OUT, V_CACHE_OUT, OUTPUT = range(3)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor as one shape group reads it: codec, shape (rows first) and pieces of the blob."""
+
+    codec: str
+    shape: tuple[int, int]
+    pieces: tuple[Piece, ...]
+
+
+class _LayerWriter:
+    def __init__(self, config: ModelConfig, operands: Mapping[str, Operand], program: Program) -> None:
+        self.config, self.operands, self.program = config, operands, program
+        self.architecture = architecture_of(config)
+
+    def tensor(self, name: str) -> int:
+        operand = self.operands[name]
+        return self.program.tensor(operand.codec, operand.shape, operand.pieces)
+
+    def norm(self, source: int, name: str, width: int, group: int) -> int:
+        result = self.program.register(width)
+        eps = float_bits(self.config.rms_norm_eps)
+        self.program.emit("NORM", source, result, self.tensor(name), eps, group)
+        return result
+
+    def project(self, source: int, stem: str) -> int:
+        """`stem`.weight, and `stem`.bias where the architecture has one."""
+        result = self.program.register(self.operands[f"{stem}.weight"].shape[0])
+        bias = self.tensor(f"{stem}.bias") if self.architecture.has(f"{stem}.bias") else NO_TENSOR
+        self.program.emit("MATMUL", source, result, self.tensor(f"{stem}.weight"), bias)
+        return result
+
+    def add(self, a: int, b: int, width: int) -> int:
+        result = self.program.register(width)
+        self.program.emit("ADD", a, b, result)
+        return result
+
+    def attention(self, normed: int) -> int:
+        config, emit = self.config, self.program.emit
+        q, k, v = (self.project(normed, f"self_attn.{which}_proj") for which in "qkv")
+        if self.architecture.has("self_attn.q_norm.weight"):
+            q = self.norm(q, "self_attn.q_norm.weight", config.q_width, config.head_dim)
+            k = self.norm(k, "self_attn.k_norm.weight", config.kv_width, config.head_dim)
+        cos, sin = self.tensor(ROPE_COS), self.tensor(ROPE_SIN)
+        for register in (q, k):
+            emit("ROPE", register, INDICES, cos, sin, config.head_dim)
+        for register in (q, k, v):
+            emit("ROUND", register)
+        mixed = self.program.register(config.q_width)
+        heads = (config.num_attention_heads, config.num_key_value_heads, config.head_dim)
+        emit("ATTEND", q, k, v, mixed, K_CACHE, V_CACHE, MASK, *heads, float_bits(1 / math.sqrt(config.head_dim)))
+        emit("STORE", k, K_CACHE_OUT)
+        emit("STORE", v, V_CACHE_OUT)
+        return self.project(mixed, "self_attn.o_proj")
+
+    def feed_forward(self, normed: int) -> int:
+        gate, up = self.project(normed, "mlp.gate_proj"), self.project(normed, "mlp.up_proj")
+        hidden = self.program.register(self.config.intermediate_size)
+        self.program.emit("GLU", gate, up, hidden, ACTIVATION_IDS[self.architecture.activation])
+        return self.project(hidden, "mlp.down_proj")
+
+    def write(self) -> None:
+        width = self.config.hidden_size
+        hidden = self.program.register(width)
+        self.program.emit("LOAD", hidden, INPUT)
+        normed = self.norm(hidden, "input_layernorm.weight", width, width)
+        hidden = self.add(hidden, self.attention(normed), width)
+        normed = self.norm(hidden, "post_attention_layernorm.weight", width, width)
+        hidden = self.add(hidden, self.feed_forward(normed), width)
+        self.program.emit("STORE", hidden, OUTPUT)
+
+
+def layer_program(
+    config: ModelConfig, operands: Mapping[str, Operand], layer: int, tokens: int, history: int
+) -> Program:
+    """One layer for `tokens` tokens a call and `history` rows of cache."""
+    program = Program(KIND_LAYER, layer, tokens, history)
+    _LayerWriter(config, operands, program).write()
+    return program
+
+
+def post_program(config: ModelConfig, operands: Mapping[str, Operand]) -> Program:
+    """Final norm and head for one token: input io 0 to output io 0."""
+    program = Program(KIND_POST, 0, 1, 0)
+    writer = _LayerWriter(config, operands, program)
+    hidden = program.register(config.hidden_size)
+    program.emit("LOAD", hidden, 0)
+    normed = writer.norm(hidden, FINAL_NORM.name, config.hidden_size, config.hidden_size)
+    program.emit("STORE", writer.project(normed, HEAD.name.removesuffix(".weight")), 0)
+    return program
