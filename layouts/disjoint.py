@@ -1,0 +1,82 @@
+"""Do two elements of one layout share a bit? Exact, from the digits alone, without listing elements."""
+
+from __future__ import annotations
+
+from itertools import combinations_with_replacement, pairwise, product
+
+from layouts.digits import Digit, boxes
+from layouts.errors import LayoutError
+
+MAX_STEPS = 100_000
+
+Cell = tuple[int, tuple[Digit, ...]]
+
+
+def check_disjoint(shape: tuple[int, int], rows: tuple[Digit, ...], cols: tuple[Digit, ...], width: int) -> None:
+    """Refuse a layout two of whose elements overlap.
+
+    Nested strides (each at least the reach of all smaller ones) need one pass over the digits. Anything else is
+    searched for a pair of elements less than `width` bits apart, in at most 100,000 steps.
+
+    Raises
+    ------
+    LayoutError : two elements overlap, or the search is cut off.
+    """
+    digits = sorted((*rows, *cols), key=lambda d: abs(d.stride))
+    if _nested(digits, width):
+        return
+    if any(abs(a.stride) == abs(b.stride) for a, b in pairwise(digits)):
+        raise LayoutError("two digits of one stride: elements overlap")
+    cells: list[Cell] = [
+        (r.offset + c.offset, r.digits + c.digits)
+        for r, c in product(boxes(rows, 0, shape[0]), boxes(cols, 0, shape[1]))
+    ]
+    for a, b in combinations_with_replacement(cells, 2):
+        if _meet(a, b, width):
+            raise LayoutError("elements of the layout overlap", expected=f"{width} bits each")
+
+
+def _nested(digits: list[Digit], width: int) -> bool:
+    reach = width
+    for digit in digits:
+        if abs(digit.stride) < reach:
+            return False
+        reach += (digit.size - 1) * abs(digit.stride)
+    return True
+
+
+def _meet(a: Cell, b: Cell, width: int) -> bool:
+    """Whether an element of `a` and another of `b` are less than `width` bits apart."""
+    ranges = sorted(_differences(a, b), reverse=True)
+    low, high = [0], [0]
+    for stride, least, most in reversed(ranges):
+        low.append(low[-1] + stride * least)
+        high.append(high[-1] + stride * most)
+    low.reverse()
+    high.reverse()
+    stack, steps = [(0, a[0] - b[0], a is not b)], 0
+    while stack:
+        level, total, distinct = stack.pop()
+        if level == len(ranges):
+            if distinct:
+                return True
+            continue
+        stride, least, most = ranges[level]
+        first = max(least, (-width - total - high[level + 1]) // stride + 1)
+        last = min(most, -((total + low[level + 1] - width) // stride) - 1)
+        steps += max(last - first + 1, 1)
+        if steps > MAX_STEPS:
+            raise LayoutError("strides too entangled to show that elements are disjoint")
+        stack.extend((level + 1, total + k * stride, distinct or k != 0) for k in range(first, last + 1))
+    return False
+
+
+def _differences(a: Cell, b: Cell) -> list[tuple[int, int, int]]:
+    """Per stride, the least and the most steps by which an element of `a` can be ahead of one of `b`."""
+    found: dict[int, tuple[int, int]] = {}
+    for sign, (_, digits) in ((1, a), (-1, b)):
+        for digit in digits:
+            steps = (digit.size - 1) * sign * (1 if digit.stride > 0 else -1)
+            least, most = found.get(abs(digit.stride), (0, 0))
+            found[abs(digit.stride)] = (least + min(steps, 0), most + max(steps, 0))
+    return [(stride, least, most) for stride, (least, most) in found.items()]
