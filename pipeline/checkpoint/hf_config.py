@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.checkpoint.slots import check_heads
 from pipeline.errors import CheckpointError, MissingFileError
 from pipeline.model import ARCHITECTURES, ModelConfig
 
@@ -97,17 +98,6 @@ def config_from_dict(data: Mapping[str, Any], file: Path) -> ModelConfig:
     )
     check_heads(config, file)
     return config
-
-
-def check_heads(config: ModelConfig, file: Path) -> None:
-    """Refuses key/value heads that do not divide the heads, and an odd head_dim, which RoPE cannot pair."""
-    if config.num_attention_heads % config.num_key_value_heads:
-        found = f"{config.num_attention_heads} heads, {config.num_key_value_heads} key/value heads"
-        raise CheckpointError(
-            "heads do not divide", file=file, where="num_key_value_heads", expected="a divisor", found=found
-        )
-    if config.head_dim % 2:
-        raise CheckpointError("odd head_dim", file=file, where="head_dim", expected="even", found=config.head_dim)
 
 
 class _Fields:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
+from pipeline.errors import CheckpointError
 from pipeline.model import EMBEDDING, FINAL_NORM, HEAD, ModelConfig, TensorSpec, architecture_of
 
 
@@ -32,3 +34,14 @@ def stored_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """HF name -> shape of what a checkpoint of this model stores: with tied embeddings no `lm_head.weight`."""
     left_out = HEAD.name if config.tie_word_embeddings else None
     return {slot.name: slot.shape for slot in model_slots(config) if slot.name != left_out}
+
+
+def check_heads(config: ModelConfig, file: Path) -> None:
+    """Refuses key/value heads that do not divide the heads, and an odd head_dim, which RoPE cannot pair."""
+    if config.num_attention_heads % config.num_key_value_heads:
+        found = f"{config.num_attention_heads} heads, {config.num_key_value_heads} key/value heads"
+        raise CheckpointError(
+            "heads do not divide", file=file, where="num_key_value_heads", expected="a divisor", found=found
+        )
+    if config.head_dim % 2:
+        raise CheckpointError("odd head_dim", file=file, where="head_dim", expected="even", found=config.head_dim)

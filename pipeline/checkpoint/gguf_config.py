@@ -1,0 +1,148 @@
+"""The `ModelConfig` of a GGUF's metadata.
+
+Keys and their defaults: the GGUF specification and llama.cpp's loader.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.checkpoint.gguf_header import MetadataArray
+from pipeline.checkpoint.slots import check_heads
+from pipeline.errors import CheckpointError
+from pipeline.model import ARCHITECTURES, EMBEDDING, HEAD, ModelConfig
+
+_ROPE_THETA = 10000.0
+_EOS_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
+# architecture keys that change what a model computes -> the values that change nothing
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "rope.scaling.type": ("none",),
+    "rope.scaling.factor": (0, 1),
+    "rope.scale_linear": (0, 1),
+    "rope.scaling.attn_factor": (1,),
+    "attention.causal": (True,),
+    "attention.scale": (0,),
+    "attention.clamp_kqv": (0,),
+    "attention.max_alibi_bias": (0,),
+    "attention.sliding_window": (0,),
+    "attn_logit_softcapping": (0,),
+    "final_logit_softcapping": (0,),
+    "embedding_scale": (0, 1),
+    "residual_scale": (0, 1),
+    "logit_scale": (0, 1),
+    "expert_count": (0,),
+    "use_parallel_residual": (False,),
+}
+
+
+def config_from_gguf(metadata: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]], file: Path) -> ModelConfig:
+    """The model that the metadata describe.
+
+    Parameters
+    ----------
+    metadata : of the file, or of the first shard
+    shapes : tensor name -> shape; the vocabulary is the embedding's first axis, which is tied when there is no head
+    file : for error lines
+
+    Raises
+    ------
+    CheckpointError : unknown architecture, missing or impossible key, a feature that engines do not have;
+        the key is named
+    """
+    keys = _Keys(metadata, file)
+    heads, hidden = keys.count("attention.head_count"), keys.count("embedding_length")
+    head_dim = keys.count("attention.key_length", hidden // heads)
+    for key in ("attention.value_length", "rope.dimension_count"):
+        keys.require(key, (head_dim,))
+    for key, neutral in _NEUTRAL.items():
+        keys.require(key, neutral)
+    embedding = shapes.get(EMBEDDING.gguf)
+    if embedding is None:
+        raise CheckpointError("tensor is missing", file=file, where=EMBEDDING.gguf)
+    config = ModelConfig(
+        architecture=keys.architecture,
+        hidden_size=hidden,
+        num_hidden_layers=keys.count("block_count"),
+        num_attention_heads=heads,
+        num_key_value_heads=keys.count("attention.head_count_kv", heads),
+        head_dim=head_dim,
+        intermediate_size=keys.count("feed_forward_length"),
+        vocab_size=embedding[0],
+        rms_norm_eps=keys.positive("attention.layer_norm_rms_epsilon", None),
+        rope_theta=keys.positive("rope.freq_base", _ROPE_THETA),
+        tie_word_embeddings=HEAD.gguf not in shapes,
+        max_position_embeddings=keys.count("context_length"),
+        bos_token_id=keys.token("bos_token_id"),
+        eos_token_ids=keys.eos(),
+    )
+    check_heads(config, file)
+    return config
+
+
+class _Keys:
+    """Typed access to the keys of the file's own architecture."""
+
+    def __init__(self, metadata: Mapping[str, Any], file: Path) -> None:
+        self.metadata, self.file = metadata, file
+        kind = metadata.get("general.type", "model")
+        if kind != "model":
+            raise self.bad("general.type", "not a base model", "model", kind)
+        self.architecture = str(metadata.get("general.architecture"))
+        if self.architecture not in ARCHITECTURES:
+            known = f"one of {', '.join(ARCHITECTURES)}"
+            raise self.bad("general.architecture", "unknown architecture", known, self.architecture)
+
+    def bad(self, where: str, reason: str, expected: object, found: object) -> CheckpointError:
+        return CheckpointError(reason, file=self.file, where=where, expected=expected, found=found)
+
+    def full(self, key: str) -> str:
+        return f"{self.architecture}.{key}"
+
+    def get(self, key: str) -> Any:
+        """The value, or None; an array with one value per layer counts as that value when all are equal."""
+        value = self.metadata.get(self.full(key))
+        if isinstance(value, MetadataArray):
+            different = set(value)
+            if len(different) != 1:
+                raise self.bad(self.full(key), "layers differ", "one value", f"{len(different)} values")
+            return different.pop()
+        return value
+
+    def count(self, key: str, default: int | None = None) -> int:
+        value = self.get(key)
+        value = default if value is None else value
+        if type(value) is not int or not 0 < value < 1 << 31:
+            raise self.bad(self.full(key), "missing or impossible value", "a positive integer", value)
+        return value
+
+    def positive(self, key: str, default: float | None) -> float:
+        """A float32 as the shortest decimal that rounds to it, which is what a `config.json` says (1e-05)."""
+        value = self.get(key)
+        value = default if value is None else value
+        if type(value) is not float or not 0 < value < math.inf:
+            raise self.bad(self.full(key), "missing or impossible value", "a positive number", value)
+        return float(str(np.float32(value)))
+
+    def require(self, key: str, allowed: tuple[Any, ...]) -> None:
+        value = self.get(key)
+        if value is not None and value not in allowed:
+            raise self.bad(self.full(key), "not supported by the engines", allowed[-1], value)
+
+    def token(self, key: str) -> int | None:
+        value = self.metadata.get(f"tokenizer.ggml.{key}")
+        # converters write 2^32 - 1 for "none"
+        if value is None or value == 0xFFFFFFFF:
+            return None
+        if type(value) is not int or not 0 <= value < 1 << 31:
+            raise self.bad(f"tokenizer.ggml.{key}", "not a token id", "an integer", value)
+        return value
+
+    def eos(self) -> tuple[int, ...]:
+        """Distinct ids of the tokens that end a generation, in the order of `_EOS_KEYS`."""
+        ids = (self.token(key) for key in _EOS_KEYS)
+        return tuple(dict.fromkeys(token for token in ids if token is not None))

@@ -1,0 +1,148 @@
+"""What GGUF and safetensors sources share: tensors that read row ranges, and the checkpoint made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from pipeline.checkpoint.protocol import Float32
+from pipeline.checkpoint.slots import model_slots
+from pipeline.errors import CheckpointError, NotFiniteError
+from pipeline.model import EMBEDDING, HEAD, ModelConfig
+
+CHUNK_ELEMENTS = 1 << 20
+
+
+class StoredTensor(Protocol):
+    """A tensor of a file. `name` is the file's own, `shape` is rows first."""
+
+    @property
+    def file(self) -> Path: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def type_name(self) -> str: ...
+
+    def read(self, start: int, stop: int) -> Float32:
+        """Entries start:stop of the first axis, finite, C-contiguous. `0 <= start <= stop <= shape[0]`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Interleaved:
+    """q or k rows of a llama GGUF in HF order: row `2 * i + half` of a head becomes row `half * head_dim / 2 + i`."""
+
+    stored: StoredTensor
+    head_dim: int
+
+    @property
+    def file(self) -> Path:
+        return self.stored.file
+
+    @property
+    def name(self) -> str:
+        return self.stored.name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.stored.shape
+
+    @property
+    def type_name(self) -> str:
+        return self.stored.type_name
+
+    def read(self, start: int, stop: int) -> Float32:
+        first = start // self.head_dim * self.head_dim
+        last = -(-stop // self.head_dim) * self.head_dim
+        rows = self.stored.read(first, last)
+        pairs = rows.reshape(-1, self.head_dim // 2, 2, *self.shape[1:])
+        return np.ascontiguousarray(pairs.swapaxes(1, 2).reshape(rows.shape)[start - first : stop - first])
+
+
+class StoredCheckpoint:
+    """Implements `Checkpoint` over tensors of files.
+
+    Parameters
+    ----------
+    path : what the user named
+    config : the model
+    tensors : HF name -> tensor, tensors unknown to the architecture under their own names; complete and of the right
+        shapes (`check_complete`)
+    """
+
+    def __init__(self, path: Path, config: ModelConfig, tensors: Mapping[str, StoredTensor]) -> None:
+        self.path, self.config = path, config
+        self._tensors = dict(tensors)
+        if config.tie_word_embeddings:
+            self._tensors[HEAD.name] = self._tensors[EMBEDDING.name]
+
+    def names(self) -> list[str]:
+        return list(self._tensors)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self._tensor(name).shape
+
+    def type_name(self, name: str) -> str:
+        return self._tensor(name).type_name
+
+    def read(self, name: str, rows: slice | None = None) -> Float32:
+        tensor = self._tensor(name)
+        start, stop, step = (rows or slice(None)).indices(tensor.shape[0])
+        if step != 1:
+            raise ValueError(f"rows are read in order, not by steps of {step}")
+        return tensor.read(start, max(start, stop))
+
+    def _tensor(self, name: str) -> StoredTensor:
+        if name not in self._tensors:
+            raise CheckpointError("no such tensor", file=self.path, where=name)
+        return self._tensors[name]
+
+
+def check_complete(path: Path, config: ModelConfig, tensors: Mapping[str, StoredTensor]) -> None:
+    """Refuses a source that lacks a tensor of its own architecture or has one of another shape; names all of them."""
+    if config.num_hidden_layers > len(tensors):
+        raise CheckpointError(
+            "more layers than tensors", file=path, expected=f"{config.num_hidden_layers} layers", found=len(tensors)
+        )
+    slots = [s for s in model_slots(config) if not (config.tie_word_embeddings and s.name == HEAD.name)]
+    missing = [slot.name for slot in slots if slot.name not in tensors]
+    if missing:
+        more = f" and {len(missing) - 1} more are" if len(missing) > 1 else " is"
+        raise CheckpointError(f"tensor{more} missing", file=path, where=missing[0])
+    for slot in slots:
+        tensor = tensors[slot.name]
+        if tensor.shape != slot.shape:
+            raise CheckpointError(
+                f"shape does not follow from the {config.architecture} configuration",
+                file=tensor.file,
+                where=tensor.name,
+                expected=list(slot.shape),
+                found=list(tensor.shape),
+            )
+
+
+def check_finite(values: Float32, first: int, tensor: StoredTensor, offset: int, block: int, nbytes: int) -> None:
+    """Refuses a NaN or an infinity.
+
+    Parameters
+    ----------
+    values : consecutive elements
+    first : index of the first of them in the tensor
+    tensor, offset : whose they are, and where its data begin in the file, bytes
+    block, nbytes : elements and bytes of a block of the type, 1 element for unquantized types
+    """
+    finite = np.isfinite(values)
+    if finite.all():
+        return
+    local = int(np.argmin(finite.reshape(-1)))
+    index = first + local
+    found = "NaN" if np.isnan(values.reshape(-1)[local]) else "an infinity"
+    place = f"block {index // block}, element {index}" if block > 1 else f"element {index}"
+    reason = f"{found} in {place}, row {index // (np.prod(tensor.shape[1:], dtype=int))}"
+    raise NotFiniteError(reason, file=tensor.file, where=tensor.name, offset=offset + index // block * nbytes)
