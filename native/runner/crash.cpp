@@ -1,0 +1,31 @@
+#include "crash.hpp"
+
+#include <unistd.h>
+
+#include <csignal>
+
+namespace runner {
+namespace {
+
+constexpr unsigned kSecondsForFinalize = 3;
+axcl::fn::axclFinalize finalize = nullptr;
+
+// SA_RESETHAND has put the default back: a second fault, or the re-raised first one, ends the process.
+void finish(int signal) {
+    std::signal(SIGALRM, SIG_DFL);
+    alarm(kSecondsForFinalize);
+    finalize();
+    raise(signal);
+}
+
+}  // namespace
+
+void install_crash_handler(const Library& library) {
+    finalize = library.axclFinalize;
+    struct sigaction action {};
+    action.sa_handler = finish;
+    action.sa_flags = static_cast<int>(SA_RESETHAND | SA_NODEFER);
+    for (const int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGABRT}) sigaction(signal, &action, nullptr);
+}
+
+}  // namespace runner
