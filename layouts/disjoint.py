@@ -7,7 +7,7 @@ from itertools import combinations_with_replacement, pairwise, product
 from layouts.digits import Digit, boxes
 from layouts.errors import LayoutError
 
-MAX_STEPS = 100_000
+MAX_STEPS = 20_000
 
 Cell = tuple[int, tuple[Digit, ...]]
 
@@ -16,7 +16,7 @@ def check_disjoint(shape: tuple[int, int], rows: tuple[Digit, ...], cols: tuple[
     """Refuse a layout two of whose elements overlap.
 
     Nested strides (each at least the reach of all smaller ones) need one pass over the digits. Anything else is
-    searched for a pair of elements less than `width` bits apart, in at most 100,000 steps.
+    searched for a pair of elements less than `width` bits apart, in at most 20,000 steps.
 
     Raises
     ------
@@ -31,8 +31,10 @@ def check_disjoint(shape: tuple[int, int], rows: tuple[Digit, ...], cols: tuple[
         (r.offset + c.offset, r.digits + c.digits)
         for r, c in product(boxes(rows, 0, shape[0]), boxes(cols, 0, shape[1]))
     ]
+    steps = 0
     for a, b in combinations_with_replacement(cells, 2):
-        if _meet(a, b, width):
+        met, steps = _meet(a, b, width, steps)
+        if met:
             raise LayoutError("elements of the layout overlap", expected=f"{width} bits each")
 
 
@@ -45,8 +47,8 @@ def _nested(digits: list[Digit], width: int) -> bool:
     return True
 
 
-def _meet(a: Cell, b: Cell, width: int) -> bool:
-    """Whether an element of `a` and another of `b` are less than `width` bits apart."""
+def _meet(a: Cell, b: Cell, width: int, steps: int) -> tuple[bool, int]:
+    """Whether an element of `a` and another of `b` are less than `width` bits apart, and the steps taken so far."""
     ranges = sorted(_differences(a, b), reverse=True)
     low, high = [0], [0]
     for stride, least, most in reversed(ranges):
@@ -54,12 +56,12 @@ def _meet(a: Cell, b: Cell, width: int) -> bool:
         high.append(high[-1] + stride * most)
     low.reverse()
     high.reverse()
-    stack, steps = [(0, a[0] - b[0], a is not b)], 0
+    stack = [(0, a[0] - b[0], a is not b)]
     while stack:
         level, total, distinct = stack.pop()
         if level == len(ranges):
             if distinct:
-                return True
+                return True, steps
             continue
         stride, least, most = ranges[level]
         first = max(least, (-width - total - high[level + 1]) // stride + 1)
@@ -68,7 +70,7 @@ def _meet(a: Cell, b: Cell, width: int) -> bool:
         if steps > MAX_STEPS:
             raise LayoutError("strides too entangled to show that elements are disjoint")
         stack.extend((level + 1, total + k * stride, distinct or k != 0) for k in range(first, last + 1))
-    return False
+    return False, steps
 
 
 def _differences(a: Cell, b: Cell) -> list[tuple[int, int, int]]:

@@ -6,7 +6,17 @@ from math import prod
 
 from hypothesis import strategies as st
 
-from layouts.algebra import Digit, Layout
+from layouts.algebra import Digit, Layout, Piece
+from layouts.codecs import codec
+from layouts.stored import Copy, EngineLayout, Plane, StoredTensor
+
+ENGINE_NAMES = (
+    "self_attn.q_proj.weight",
+    "mlp.down_proj.weight",
+    "lm_head.weight",
+    "input_layernorm.weight",
+    "self_attn.q_norm.weight",
+)
 
 
 @st.composite
@@ -32,3 +42,34 @@ def layouts(draw: st.DrawFn, width: int | None = None, grain: int = 1) -> Layout
     shape = tuple(draw(st.integers(prod(s[:-1]) + 1 if s else 1, prod(s))) for s in sizes)
     base = low + grain * draw(st.integers(0, 50))
     return Layout((shape[0], shape[1]), base, axes[0], axes[1], width)
+
+
+@st.composite
+def engines(draw: st.DrawFn) -> EngineLayout:
+    """Tensors of mixed codecs one after the other in a blob, at odd bytes, some with a second copy of some rows."""
+    tensors, end = [], 0
+    for name in draw(st.lists(st.sampled_from(ENGINE_NAMES), min_size=1, max_size=4, unique=True)):
+        kind = draw(st.sampled_from(["bf16", "bf16_truncated", "fp16", "fp32"]))
+        first = draw(layouts(codec(kind).width, grain=8))
+        if name.endswith("norm.weight"):
+            first = Layout((1, first.shape[1]), first.base, (), first.cols, first.width)
+        copies = [Copy("decode", (Plane((Piece(0, 0, moved(first, end)),)),))]
+        end = copies[0].planes[0].pieces[0].layout.extent[1] + 8 * draw(st.integers(0, 3))
+        if first.shape[0] > 1 and draw(st.booleans()):
+            row = draw(st.integers(0, first.shape[0] - 1))
+            shape = (draw(st.integers(1, first.shape[0] - row)), first.shape[1])
+            second = moved(Layout(shape, first.base, first.rows, first.cols, first.width), end)
+            copies.append(Copy("prefill", (Plane((Piece(row, 0, second),)),)))
+            end = second.extent[1]
+        tensors.append(StoredTensor(name, first.shape, kind, tuple(copies)))
+    return EngineLayout("layer", "npu_params", end // 8 + draw(st.integers(0, 5)), tuple(tensors))
+
+
+def moved(layout: Layout, first_bit: int) -> Layout:
+    """The layout, moved so that its extent begins at a bit."""
+    base = layout.base + first_bit - layout.extent[0]
+    return Layout(layout.shape, base, layout.rows, layout.cols, layout.width)
+
+
+def one_copy(name: str, layout: Layout, kind: str = "bf16") -> StoredTensor:
+    return StoredTensor(name, layout.shape, kind, (Copy("decode", (Plane((Piece(0, 0, layout),)),)),))

@@ -1,0 +1,165 @@
+"""`*.layout.toml`: an EngineLayout as a few kilobytes of text, complete, deterministic and diffable."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from layouts.algebra import Piece, parse_piece
+from layouts.atomic import atomic_writer
+from layouts.errors import LayoutError, SidecarError
+from layouts.stored import Copy, EngineLayout, Plane, StoredTensor
+
+FORMAT = 1
+MAX_BYTES = 1 << 20
+
+Table = dict[str, Any]
+
+
+def dump_layout(layout: EngineLayout) -> str:
+    """The text of a layout; equal layouts give equal text."""
+    return tomli_w.dumps(
+        {
+            "format": FORMAT,
+            "kind": layout.kind,
+            "blob": layout.blob,
+            "blob_bytes": layout.blob_bytes,
+            "tensor": [_tensor_table(tensor) for tensor in layout.tensors],
+        },
+        multiline_strings=False,
+    )
+
+
+def load_layout(text: str, file: str | Path | None = None) -> EngineLayout:
+    """Exact inverse of `dump_layout`.
+
+    Parameters
+    ----------
+    file : named in errors
+
+    Raises
+    ------
+    SidecarError : not TOML, an unknown or a missing key, another type, values that contradict each other; names the
+        field. A text of more than 1 MiB is refused unread.
+    """
+    try:
+        return _engine(_parse(text))
+    except SidecarError as error:
+        error.file = file
+        raise
+
+
+def write_layout(path: Path, layout: EngineLayout) -> None:
+    """Write the sidecar; the file appears whole or not at all."""
+    with atomic_writer(path) as file:
+        file.write(dump_layout(layout).encode())
+
+
+def read_layout(path: Path) -> EngineLayout:
+    """Read a sidecar. Raises SidecarError, also for a file that is absent, too large or no UTF-8."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        text = data.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SidecarError(f"sidecar cannot be read: {error}", file=path) from error
+    return load_layout(text, path)
+
+
+def _tensor_table(tensor: StoredTensor) -> Table:
+    return {
+        "name": tensor.name,
+        "shape": list(tensor.shape),
+        "codec": tensor.codec,
+        "copy": [
+            {"name": copy.name, "plane": [_plane_table(plane) for plane in copy.planes]} for copy in tensor.copies
+        ],
+    }
+
+
+def _plane_table(plane: Plane) -> Table:
+    return {
+        "low_bit": plane.low_bit,
+        "bits": plane.bits,
+        "bias": plane.bias,
+        "pieces": [str(piece) for piece in plane.pieces],
+    }
+
+
+def _parse(text: str) -> Table:
+    if len(text) > MAX_BYTES:
+        raise SidecarError("sidecar too large", expected=f"at most {MAX_BYTES} bytes", found=f"more than {MAX_BYTES}")
+    try:
+        return tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SidecarError(f"not TOML: {error}") from error
+
+
+def _engine(table: Table) -> EngineLayout:
+    version, kind, blob, blob_bytes, tensors = _take(table, "", format=int, kind=str, blob=str, blob_bytes=int, tensor=list)
+    if version != FORMAT:
+        raise SidecarError("unknown version", where="format", expected=FORMAT, found=version)
+    read = tuple(_tensor(item, f"tensor[{i}]") for i, item in enumerate(tensors))
+    with _naming("layout"):
+        return EngineLayout(kind, blob, blob_bytes, read)
+
+
+def _tensor(table: Table, where: str) -> StoredTensor:
+    name, shape, codec, copies = _take(table, where, name=str, shape=list, codec=str, copy=list)
+    if len(shape) != 2 or not all(type(n) is int for n in shape):
+        raise SidecarError("not a shape", where=f"{where}.shape", expected="[rows, cols]", found=shape)
+    read = tuple(_copy(item, f"{where}.copy[{i}]") for i, item in enumerate(copies))
+    with _naming(where):
+        return StoredTensor(name, (shape[0], shape[1]), codec, read)
+
+
+def _copy(table: Table, where: str) -> Copy:
+    name, planes = _take(table, where, name=str, plane=list)
+    read = tuple(_plane(item, f"{where}.plane[{i}]") for i, item in enumerate(planes))
+    with _naming(where):
+        return Copy(name, read)
+
+
+def _plane(table: Table, where: str) -> Plane:
+    low_bit, bits, bias, pieces = _take(table, where, low_bit=int, bits=int, bias=int, pieces=list)
+    read = tuple(_piece(item, f"{where}.pieces[{i}]") for i, item in enumerate(pieces))
+    with _naming(where):
+        return Plane(read, low_bit, bits, bias)
+
+
+def _piece(text: object, where: str) -> Piece:
+    if not isinstance(text, str):
+        raise SidecarError("wrong type", where=where, expected="str", found=type(text).__name__)
+    with _naming(where):
+        return parse_piece(text)
+
+
+def _take(table: Table, where: str, **kinds: type) -> list[Any]:
+    """The values of exactly the named keys, each of exactly the named type."""
+    if not isinstance(table, dict):
+        raise SidecarError("wrong type", where=where, expected="table", found=type(table).__name__)
+    prefix = f"{where}." if where else ""
+    for key in table.keys() - kinds.keys():
+        raise SidecarError("unknown key", where=f"{prefix}{key}", expected=" | ".join(kinds))
+    for key, kind in kinds.items():
+        if key not in table:
+            raise SidecarError("missing key", where=f"{prefix}{key}")
+        if type(table[key]) is not kind:
+            found = type(table[key]).__name__
+            raise SidecarError("wrong type", where=f"{prefix}{key}", expected=kind.__name__, found=found)
+    return [table[key] for key in kinds]
+
+
+@contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """Turn what a layout object refuses into an error of the field it was read from."""
+    try:
+        yield
+    except LayoutError as error:
+        at = f"{where}: {error.where}" if error.where else where
+        raise SidecarError(error.reason, where=at, expected=error.expected, found=error.found) from error
