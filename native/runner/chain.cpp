@@ -32,14 +32,20 @@ void check_same_shape(const Engine& first, const LayerShape& expected, const Eng
     throw Fault(engine.file() + ": differs from " + first.file() + ": expected " + text(expected) + ", found " + text(found));
 }
 
-void check_rows(const Engine& engine, const Tensor& tensor, const char* what, std::uint64_t expected) {
-    if (tensor.type != axcl::DataType::bf16) {
-        throw Fault(engine.file() + ": " + tensor.name + ": data type: expected 14 (bf16), found " +
-                    std::to_string(static_cast<int>(tensor.type)));
+void expect_elements(const Engine& engine, const char* tensor, std::uint64_t found, const char* field, std::uint64_t expected) {
+    if (found == expected) return;
+    throw Fault(engine.file() + ": " + tensor + ": expected " + std::to_string(expected) + " elements (" + field +
+                " of config.json), found " + std::to_string(found));
+}
+
+void check_post(const Engine& post, const SetConfig& config) {
+    for (const Tensor* tensor : {&post.input("input"), &post.output("output")}) {
+        if (tensor->type == axcl::DataType::bf16) continue;
+        throw Fault(post.file() + ": " + tensor->name + ": data type: expected 14 (bf16), found " +
+                    std::to_string(static_cast<int>(tensor->type)));
     }
-    if (tensor.bytes[0] == expected * kElement) return;
-    throw Fault(engine.file() + ": " + tensor.name + ": expected " + std::to_string(expected) + " elements (" + what +
-                " of config.json), found " + std::to_string(tensor.bytes[0] / kElement));
+    expect_elements(post, "input", post.input("input").bytes[0] / kElement, "tokens_embed_size", config.hidden);
+    expect_elements(post, "output", post.output("output").bytes[0] / kElement, "tokens_embed_num", config.vocab);
 }
 
 }  // namespace
@@ -64,14 +70,13 @@ Chain::Chain(const Library& library, const SetConfig& config, const LoadPolicy& 
       row_bytes_(config.hidden * kElement),
       resources_(library, policy),
       post_(resources_, config.post) {
-    check_rows(post_, post_.input("input"), "tokens_embed_size", config.hidden);
-    check_rows(post_, post_.output("output"), "tokens_embed_num", config.vocab);
+    check_post(post_, config);
     for (const auto& file : config.layers) {
         const Engine& engine = layers_.emplace_back(Layer{Engine(resources_, file), nullptr, nullptr, {}}).engine;
         const LayerShape shape = read_layer_shape(engine);
         if (layers_.size() == 1) shape_ = shape;
         check_same_shape(layers_[0].engine, shape_, engine, shape);
-        check_rows(engine, engine.input("input"), "tokens_embed_size", config.hidden);
+        expect_elements(engine, "input", shape.hidden, "tokens_embed_size", config.hidden);
     }
     allocate();
     for (std::size_t l = 0; l < layers_.size(); ++l) bind_layer(l);
