@@ -16,6 +16,7 @@ from layouts.errors import FitRefused, LayoutError
 MAX_PIECES = 64
 MAX_DIGITS = 4
 _BLOCK_ELEMENTS = 1 << 17
+_BEAM = 16
 
 Addresses = npt.NDArray[Any]
 Segment = tuple[int, int, tuple[Digit, ...]]
@@ -57,7 +58,7 @@ def fit(addresses: Addresses, width: int) -> tuple[Piece, ...]:
         else:
             pieces += _grid(table, (top, left), width)
         if len(pieces) + len(pending) > MAX_PIECES:
-            raise _too_many((top, left))
+            raise _too_many(f"[{top}, {left}]")
     return tuple(sorted(pieces, key=lambda p: (p.row, p.col)))
 
 
@@ -100,11 +101,17 @@ def _best_cut(table: Addresses, at: tuple[int, int]) -> tuple[bool, int]:
             first = (at[0] + start + int(down), at[1] + int(right) + 1)
     forced = np.count_nonzero(by_row >= MAX_PIECES) + np.count_nonzero(by_col >= MAX_PIECES)
     if forced >= MAX_PIECES and first is not None:
-        raise _too_many(first)
-    row, col = int(np.argmax(by_row)), int(np.argmax(by_col))
+        raise _too_many(f"[{first[0]}, {first[1]}]")
+    row, col = _middle_maximum(by_row), _middle_maximum(by_col)
     if by_row[row] * table.shape[0] >= by_col[col] * table.shape[1]:
         return True, row
     return False, col
+
+
+def _middle_maximum(counts: Int64) -> int:
+    """Of equal maxima the middle one, so that halves are looked at, not all but one line."""
+    equal = np.flatnonzero(counts == counts.max())
+    return int(equal[len(equal) // 2])
 
 
 def _grid(table: Addresses, at: tuple[int, int], width: int) -> list[Piece]:
@@ -112,7 +119,7 @@ def _grid(table: Addresses, at: tuple[int, int], width: int) -> list[Piece]:
     rows = _segments(table[:, 0], at, 0)
     cols = _segments(table[0], at, 1)
     if len(rows) * len(cols) > MAX_PIECES:
-        raise _too_many((at[0] + rows[-1][0], at[1] + cols[-1][0]))
+        raise _too_many(f"[{at[0] + rows[-1][0]}, {at[1] + cols[-1][0]}]")
     pieces = []
     for r0, r1, row_digits in rows:
         for c0, c1, col_digits in cols:
@@ -125,53 +132,78 @@ def _grid(table: Addresses, at: tuple[int, int], width: int) -> list[Piece]:
 
 
 def _segments(line: Int64, at: tuple[int, int], axis: int) -> list[Segment]:
-    """Cut a row or a column of addresses into the longest runs that at most 4 digits describe."""
-    segments: list[Segment] = []
-    start = 0
-    while start < len(line):
-        try:
-            digits, count = _leading_digits(line[start:])
-        except LayoutError as error:
-            where = [at[0], at[1]]
-            where[axis] += start
-            raise FitRefused(error.reason, where=str(where), found=error.found) from error
-        segments.append((start, start + count, digits))
-        start += count
-        if len(segments) > MAX_PIECES:
-            where = [at[0], at[1]]
-            where[axis] += segments[1][0]
-            raise _too_many((where[0], where[1]))
-    return segments
+    """Cut a row or a column of addresses into the fewest runs that at most 4 digits describe, then the fewest digits.
+
+    Breadth first over the ends of runs, the 16 farthest ends at each depth: a line that begins inside a block has to be
+    cut at that block's end, which the longest run does not show.
+    """
+    ends: dict[int, list[Segment]] = {0: []}
+    for _ in range(MAX_PIECES):
+        longer: dict[int, list[Segment]] = {}
+        for start, path in sorted(ends.items(), reverse=True)[:_BEAM]:
+            try:
+                runs = _leading_runs(line[start:])
+            except LayoutError as error:
+                raise FitRefused(error.reason, where=_element(at, axis, start), found=error.found) from error
+            for digits, count in runs:
+                found = [*path, (start, start + count, digits)]
+                best = longer.get(start + count)
+                if best is None or _digit_count(found) < _digit_count(best):
+                    longer[start + count] = found
+        if len(line) in longer:
+            return longer[len(line)]
+        ends = longer
+    first = min(path[0][1] for path in ends.values())
+    raise _too_many(_element(at, axis, first))
 
 
-def _leading_digits(line: Int64) -> tuple[tuple[Digit, ...], int]:
-    """Digits of the beginning of a line and how many elements they describe, in whole blocks."""
+def _leading_runs(line: Int64) -> list[tuple[tuple[Digit, ...], int]]:
+    """Ways to describe the beginning of a line: digits, and how many elements they hold.
+
+    One for each number of digits, ending with a whole block, and one that ends where the pattern does.
+    """
     line = line - line[0]
-    digits: list[Digit] = []
-    block = 1
-    while block < len(line) and len(digits) < MAX_DIGITS:
+    runs: list[tuple[tuple[Digit, ...], int]] = [((), 1)]
+    digits: tuple[Digit, ...] = ()
+    block, complete = 1, True
+    while complete and block < len(line) and len(digits) < MAX_DIGITS:
         heads = line[::block]
         stride = int(heads[1])
         size = _first_false(heads == np.arange(len(heads)) * stride)
         seen = line[: size * block]
-        whole = len(seen) // block * block
-        same = (seen[:whole].reshape(-1, block) == heads[: whole // block, None] + line[:block]).ravel()
-        rest = seen[whole:] == line[: len(seen) - whole] + (whole // block) * stride
-        good = _first_false(np.concatenate([same, rest]))
-        if good < len(seen):
-            size = good // block
-        if size > 1:
-            digits.append(Digit(size, stride))
-        block = prod(d.size for d in digits)
-        if good < len(seen):
-            break
-    return tuple(digits), min(block, len(line))
+        good = _matching(seen, block, stride)
+        complete = good == len(seen)
+        whole = size if complete else good // block
+        if not complete and good % block:
+            runs.append(((*digits, Digit(whole + 1, stride)), good))
+        if whole > 1:
+            digits = (*digits, Digit(whole, stride))
+            block = prod(d.size for d in digits)
+            runs.append((digits, min(block, len(line))))
+    return runs
+
+
+def _matching(seen: Int64, block: int, stride: int) -> int:
+    """How many leading elements repeat the first block, `stride` farther each time."""
+    whole = len(seen) // block
+    steps = np.arange(whole) * stride
+    same = (seen[: whole * block].reshape(whole, block) == steps[:, None] + seen[:block]).ravel()
+    rest = seen[whole * block :]
+    return _first_false(np.concatenate([same, rest == seen[: len(rest)] + whole * stride]))
+
+
+def _digit_count(segments: list[Segment]) -> int:
+    return sum(len(digits) for _, _, digits in segments)
+
+
+def _element(at: tuple[int, int], axis: int, index: int) -> str:
+    return f"[{at[0]}, {at[1] + index}]" if axis else f"[{at[0] + index}, {at[1]}]"
 
 
 def _first_false(mask: npt.NDArray[np.bool_]) -> int:
     return len(mask) if mask.all() else int(np.argmin(mask))
 
 
-def _too_many(first: tuple[int, int]) -> FitRefused:
+def _too_many(where: str) -> FitRefused:
     expected = f"at most {MAX_PIECES} pieces of {MAX_DIGITS} digits an axis"
-    return FitRefused("no layout of bounded size fits", where=f"[{first[0]}, {first[1]}]", expected=expected)
+    return FitRefused("no layout of bounded size fits", where=where, expected=expected, found="more")

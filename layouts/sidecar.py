@@ -101,7 +101,9 @@ def _parse(text: str) -> Table:
 
 
 def _engine(table: Table) -> EngineLayout:
-    version, kind, blob, blob_bytes, tensors = _take(table, "", format=int, kind=str, blob=str, blob_bytes=int, tensor=list)
+    version, kind, blob, blob_bytes, tensors = _take(
+        table, "", format=int, kind=str, blob=str, blob_bytes=int, tensor=list
+    )
     if version != FORMAT:
         raise SidecarError("unknown version", where="format", expected=FORMAT, found=version)
     read = tuple(_tensor(item, f"tensor[{i}]") for i, item in enumerate(tensors))

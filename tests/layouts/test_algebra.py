@@ -26,6 +26,14 @@ def test_fp32_engine_formula() -> None:
     assert str(layout) == FP32
 
 
+def test_int8_engine_formula_in_nibbles() -> None:
+    """Measured on the public engine, fine plane of W[64, 384]: 36 columns to a chunk, the last chunk partly used."""
+    text = "[64,384]  rows (16,2,2):(6336,288,103424)  cols (36,11):(4,576)  width 4  base 3208256"
+    r, k = np.arange(64)[:, None], np.arange(384)
+    byte = 401032 + 12928 * (r // 32) + 36 * ((r // 16) % 2) + 792 * (r % 16) + 72 * (k // 36) + (k % 36) // 2
+    assert np.array_equal(parse_layout(text).expand(), 8 * byte + 4 * (k % 2))
+
+
 def test_canonical_merges_trims_and_drops() -> None:
     spelled = Layout(
         (100, 3), 0, (Digit(1, 5), Digit(8, 16), Digit(8, 128), Digit(4, 4096)), (Digit(1, 0), Digit(9, 2**20)), 16

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layouts.algebra import Digit, Layout, Piece
+from layouts.digits import boxes
 from layouts.errors import FitRefused
 from layouts.fit import fit
 from tests.helpers.layouts import layouts
@@ -78,6 +79,35 @@ def test_pieces_reassemble_to_the_table(data: st.DataObject) -> None:
         tables.append(Layout((b - a, 17), 10**6 * i, rows, (Digit(17, 8 * line),), 8).expand())
     table = np.concatenate(tables)
     assert np.array_equal(assemble(fit(table, 8), table.shape), table)
+
+
+@given(layouts(), st.data())
+def test_rows_cut_out_of_a_layout_need_no_more_pieces_than_boxes(layout: Layout, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, layout.shape[0] - 1))
+    stop = data.draw(st.integers(start + 1, layout.shape[0]))
+    table = layout.expand(start, stop)
+    pieces = fit(table, layout.width)
+    assert np.array_equal(assemble(pieces, table.shape), table)
+    assert len(pieces) <= len(list(boxes(layout.rows, start, stop)))
+
+
+def test_rows_that_begin_inside_a_block() -> None:
+    """58 rows to the end of the block, then whole blocks: the longest first run would be 116 and lose the phase."""
+    layout = Layout((49152, 30), 0, (Digit(64, 16), Digit(768, 16 * 64 * 31)), (Digit(30, 1024),), 16)
+    pieces = fit(layout.expand(6), 16)
+    assert [(piece.row, piece.layout.rows) for piece in pieces] == [
+        (0, (Digit(58, 16),)),
+        (58, (layout.rows[0], Digit(767, 31744))),
+    ]
+
+
+def test_one_element_elsewhere() -> None:
+    layout = Layout((700, 500), 0, (Digit(64, 16), Digit(11, 16 * 64 * 501)), (Digit(500, 1024),), 16)
+    table = layout.expand()
+    table[300, 7] = 10**12
+    pieces = fit(table, 16)
+    assert np.array_equal(assemble(pieces, table.shape), table)
+    assert len(pieces) < 10
 
 
 def test_noise_is_refused_and_names_the_first_break() -> None:
