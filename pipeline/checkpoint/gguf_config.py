@@ -18,6 +18,7 @@ from pipeline.errors import CheckpointError
 from pipeline.model import ARCHITECTURES, EMBEDDING, HEAD, ModelConfig
 
 _ROPE_THETA = 10000.0
+_MAX_LAYERS = 1 << 16
 _EOS_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 # architecture keys that change what a model computes -> the values that change nothing
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
@@ -107,6 +108,8 @@ class _Keys:
         """The value, or None; an array with one value per layer counts as that value when all are equal."""
         value = self.metadata.get(self.full(key))
         if isinstance(value, MetadataArray):
+            if len(value) > _MAX_LAYERS:
+                raise self.bad(self.full(key), "too many values", f"<= {_MAX_LAYERS}", len(value))
             different = set(value)
             if len(different) != 1:
                 raise self.bad(self.full(key), "layers differ", "one value", f"{len(different)} values")

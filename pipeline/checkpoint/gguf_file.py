@@ -13,10 +13,13 @@ from pipeline.checkpoint.ggml_types import GGML_TYPES, Bytes, GgmlType
 from pipeline.checkpoint.gguf_header import HeaderCursor, read_metadata
 from pipeline.checkpoint.looks_like import looks_like
 from pipeline.checkpoint.source_file import CheckpointWarning, SourceFile
+from pipeline.checkpoint.stored import row_range
 from pipeline.errors import CheckpointError
 
 VERSIONS = (2, 3)
 MAX_DIMS = 4
+MAX_KEYS = 1 << 16
+MAX_TENSORS = 1 << 17
 _DEFAULT_ALIGNMENT = 32
 _MAX_ALIGNMENT = 1 << 20
 # least bytes of a key (length, character, type, u8) and of a tensor (length, character, n_dims, dim, type, offset)
@@ -69,8 +72,8 @@ class GgufFile:
         cursor = HeaderCursor(self.source)
         self.version = _read_version(cursor)
         self.big_endian = cursor.order == ">"
-        tensor_count = _read_count(cursor, "tensor_count", _LEAST_TENSOR)
-        self.metadata: Mapping[str, Any] = read_metadata(cursor, _read_count(cursor, "kv_count", _LEAST_KEY))
+        tensor_count = _read_count(cursor, "tensor_count", _LEAST_TENSOR, MAX_TENSORS)
+        self.metadata: Mapping[str, Any] = read_metadata(cursor, _read_count(cursor, "kv_count", _LEAST_KEY, MAX_KEYS))
         self.alignment = self._read_alignment()
         parsed = list(_read_infos(cursor, tensor_count))
         data_start = -(-cursor.position // self.alignment) * self.alignment
@@ -85,10 +88,10 @@ class GgufFile:
         info = self.tensors.get(name)
         if info is None:
             raise CheckpointError("no such tensor", file=self.path, where=name)
-        start, stop, _ = (rows or slice(None)).indices(info.n_rows)
+        start, stop = row_range(rows, info.n_rows)
         row_bytes = info.nbytes // info.n_rows
-        count = max(stop - start, 0)
-        return self.source.read(info.offset + start * row_bytes, count * row_bytes, name).reshape(count, row_bytes)
+        raw = self.source.read(info.offset + start * row_bytes, (stop - start) * row_bytes, name)
+        return raw.reshape(stop - start, row_bytes)
 
     def _read_alignment(self) -> int:
         value = self.metadata.get("general.alignment", _DEFAULT_ALIGNMENT)
@@ -165,10 +168,11 @@ def _read_version(cursor: HeaderCursor) -> int:
     return version
 
 
-def _read_count(cursor: HeaderCursor, where: str, least_bytes: int) -> int:
+def _read_count(cursor: HeaderCursor, where: str, least_bytes: int, most: int) -> int:
     count = int(cursor.number("Q", where))
-    if count > cursor.remaining // least_bytes:
-        raise cursor.fault("more than the file can hold", where, f"<= {cursor.remaining // least_bytes}", count)
+    most = min(most, cursor.remaining // least_bytes)
+    if count > most:
+        raise cursor.fault("more than the file can hold", where, f"<= {most}", count)
     return count
 
 

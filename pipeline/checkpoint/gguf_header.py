@@ -32,7 +32,7 @@ class HeaderCursor:
     def __init__(self, source: SourceFile) -> None:
         self.source = source
         self.order: ByteOrder = "<"
-        self.position = 0
+        self.position = self.strings = 0
         self._block, self._start = b"", 0
 
     @property
@@ -84,6 +84,9 @@ class HeaderCursor:
 
     def skip_strings(self, count: int, where: str) -> None:
         """Moves past `count` strings, each a u64 length and its bytes."""
+        self.strings += count
+        if self.strings > MAX_STRINGS:
+            raise self.fault("too many strings in all", where, f"<= {MAX_STRINGS}", self.strings)
         length_of = struct.Struct(self.order + "Q").unpack_from
         block, at = b"", 0
         for index in range(count):
@@ -174,9 +177,8 @@ def _read_array(cursor: HeaderCursor, key: str) -> MetadataArray:
         raise cursor.fault("unknown array type", key, "numbers or strings", type_id)
     start = cursor.position
     least = 8 if type_id == _STRING else struct.calcsize("=" + _NUMBERS[type_id])
-    most = min(cursor.remaining // least, MAX_STRINGS if type_id == _STRING else cursor.remaining)
-    if count > most:
-        raise cursor.fault("impossible array length", key, f"<= {most}", count)
+    if count > cursor.remaining // least:
+        raise cursor.fault("impossible array length", key, f"<= {cursor.remaining // least}", count)
     if type_id == _STRING:
         cursor.skip_strings(count, key)
     else:

@@ -79,8 +79,10 @@ def _weight_map(index: Path) -> dict[str, str]:
             "missing or empty", file=index, where="weight_map", expected="an object", found=weight_map
         )
     for name, shard in weight_map.items():
-        if not isinstance(shard, str) or not shard or Path(shard).name != shard:
-            raise CheckpointError("not a file name", file=index, where=f"weight_map.{name}", found=shard)
+        if not isinstance(shard, str) or Path(shard).name != shard or not shard.endswith(".safetensors"):
+            raise CheckpointError(
+                "not the name of a safetensors file", file=index, where=f"weight_map.{name}", found=shard
+            )
     return weight_map
 
 

@@ -20,6 +20,7 @@ from pipeline.checkpoint.atomic import replacing
 from pipeline.checkpoint.hf_config import hf_config_dict
 from pipeline.checkpoint.protocol import Float32
 from pipeline.checkpoint.slots import stored_shapes
+from pipeline.checkpoint.stored import row_range
 from pipeline.errors import CheckpointError, MismatchError
 from pipeline.model import EMBEDDING, HEAD, ModelConfig
 
@@ -61,9 +62,9 @@ class NoiseCheckpoint:
     def read(self, name: str, rows: slice | None = None) -> Float32:
         stored = self._stored_name(name)
         shape = self._shapes[stored]
-        start, stop, _ = (slice(None) if rows is None else rows).indices(shape[0])
+        start, stop = row_range(rows, shape[0])
         width = math.prod(shape[1:])
-        values = self._uniform(stored, start * width, max(stop - start, 0) * width)
+        values = self._uniform(stored, start * width, (stop - start) * width)
         if len(shape) == 1:
             values = values * np.float32(0.0625) if stored.endswith(".bias") else 1 + values * np.float32(0.25)
         else:
@@ -95,6 +96,8 @@ def write_hf_directory(
 ) -> None:
     """Writes `model.safetensors` and then `config.json`, one tensor in memory at a time.
 
+    An old `config.json` goes before the new weights come, so that no crash leaves one with the other's.
+
     Parameters
     ----------
     directory : made if absent; files in it are replaced whole
@@ -122,6 +125,7 @@ def write_hf_directory(
             _write_array(file, array, dtype)
         if offsets:
             raise MismatchError(f"{len(offsets)} tensors were not given", file=target, where=next(iter(offsets)))
+        (directory / "config.json").unlink(missing_ok=True)
     with replacing(directory / "config.json") as file:
         file.write(json.dumps(hf_config_dict(config, _STORED[dtype][1]), indent=2).encode() + b"\n")
 

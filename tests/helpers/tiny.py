@@ -31,7 +31,16 @@ _SIZES: dict[str, Any] = {
     "bos_token_id": 1,
     "eos_token_ids": (2,),
 }
-_STRONG = (EMBEDDING.name, HEAD.name, "q_proj.weight", "k_proj.weight")
+# powers of two; a bias of up to 1/2 shows in every logit
+_FACTORS = {
+    EMBEDDING.name: 4,
+    HEAD.name: 4,
+    "q_proj.weight": 4,
+    "k_proj.weight": 4,
+    ".bias": 8,
+    "norm.weight": 1,
+    "": 2,
+}
 
 
 def tiny_config(arch: str = "llama", **overrides: Any) -> ModelConfig:
@@ -46,8 +55,8 @@ def tiny_weights(config: ModelConfig, seed: int) -> dict[str, Float32]:
     """HF name -> float32 noise, scaled by powers of two: attention looks around, logits have a std of about 2."""
     source = NoiseCheckpoint(config, seed)
     weights = {}
-    for name, shape in stored_shapes(config).items():
-        factor = 1.0 if len(shape) == 1 else 4.0 if name.endswith(_STRONG) else 2.0
+    for name in stored_shapes(config):
+        factor = next(factor for ending, factor in _FACTORS.items() if name.endswith(ending))
         weights[name] = source.read(name) * np.float32(factor)
     return weights
 
@@ -62,7 +71,7 @@ def write_tiny_hf(directory: Path, config: ModelConfig, seed: int, dtype: str = 
 def write_tiny_gguf(path: Path, config: ModelConfig, seed: int, qtype: str = "F32") -> dict[str, Float32]:
     """Writes the model as a GGUF without vocabulary that llama.cpp loads; returns the weights before quantization.
 
-    Matrices whose rows do not divide into blocks of `qtype` are stored as Q8_0, vectors as F32.
+    Matrices whose rows do not divide into blocks of `qtype` are stored as Q8_0 or else F16, vectors as F32.
     """
     weights = tiny_weights(config, seed)
     write_gguf(path, config, weights, qtype)
@@ -120,7 +129,8 @@ def stored_type(shape: tuple[int, ...], qtype: str) -> gguf.GGMLQuantizationType
     kinds = gguf.GGMLQuantizationType
     if len(shape) == 1:
         return kinds.F32
-    return kinds[qtype] if shape[-1] % gguf.GGML_QUANT_SIZES[kinds[qtype]][0] == 0 else kinds.Q8_0
+    fitting = (kind for kind in (kinds[qtype], kinds.Q8_0) if shape[-1] % gguf.GGML_QUANT_SIZES[kind][0] == 0)
+    return next(fitting, kinds.F16)
 
 
 def quantized(rows: Float32, kind: gguf.GGMLQuantizationType) -> npt.NDArray[Any]:

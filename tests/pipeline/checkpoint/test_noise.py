@@ -63,6 +63,23 @@ def test_noise_tied_head_reads_embedding():
     np.testing.assert_array_equal(source.read("lm_head.weight"), source.read("model.embed_tokens.weight"))
 
 
+def test_noise_steps_are_a_mistake():
+    with pytest.raises(ValueError, match="steps of 2"):
+        NoiseCheckpoint(CONFIG, 1).read(GATE, slice(0, 8, 2))
+
+
+def test_old_config_does_not_survive_new_weights(tmp_path: Path, monkeypatch):
+    write_hf_directory(tmp_path, CONFIG, everything(NoiseCheckpoint(CONFIG, 1)), "BF16")
+
+    def crash(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("pipeline.checkpoint.noise.hf_config_dict", crash)
+    with pytest.raises(OSError, match="disk full"):
+        write_hf_directory(tmp_path, CONFIG, everything(NoiseCheckpoint(CONFIG, 2)), "BF16")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
+
+
 def test_noise_unknown_name_refused():
     with pytest.raises(CheckpointError, match="no such tensor"):
         NoiseCheckpoint(CONFIG, 1).read("model.layers.2.mlp.gate_proj.weight")
