@@ -33,7 +33,7 @@ def fake_runtime() -> Path:
     return library
 
 
-def compile_shared(source: Path, library: Path) -> None:
+def compile_shared(source: Path, library: Path, *more: str) -> None:
     """Compile one C++ file with the headers of the runner and of the ABI."""
     flags = [
         "-std=c++20",
@@ -46,7 +46,7 @@ def compile_shared(source: Path, library: Path) -> None:
         "-fvisibility=hidden",
     ]
     includes = [f"-I{_ROOT / 'native' / name}" for name in ("include", "runner")]
-    subprocess.run(["g++", *flags, *includes, source, "-o", library], check=True)
+    subprocess.run(["g++", *flags, *more, *includes, source, "-o", library], check=True)
 
 
 def write_fake_set(directory: Path, **changes: Any) -> Path:
