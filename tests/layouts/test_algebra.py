@@ -115,6 +115,7 @@ def test_partial_block_may_be_used_by_the_other_axis() -> None:
         ("[4,4]  rows 4:16  cols 4:32  width 16  base 0", "overlap"),
         ("[4,4]  rows 4:16  cols 4:-64  width 16  base 0", "address out of range"),
         ("[4,4]  rows 4:0  cols 4:64  width 16  base 0", "stride 0"),
+        ("[3,1]  rows (2,2):(100,4)  cols 1:0  width 8  base 0", "overlap"),
         ("[4,4]  rows 4:16  cols 4:16  width 16  base 0", "one stride"),
         ("[4,4]  rows 4:16  cols 4:64  width 65  base 0", "width out of range"),
         ("[0,4]  rows 1:0  cols 4:64  width 16  base 0", "shape out of range"),

@@ -96,6 +96,18 @@ def test_fp32_engine_layout_reads_at_the_measured_bytes() -> None:
     assert found[511, 127] == 31 + 32 * 127 + 15 * 16512 // 4
 
 
+@pytest.mark.parametrize(("rows", "cols", "line"), [(150, 1024, 64), (130, 512, 16), (64, 1024, 64), (9, 2048, 4)])
+def test_rows_of_a_crowded_pitch(rows: int, cols: int, line: int) -> None:
+    """Power-of-two rows go through a buffer, the last block and short blocks too."""
+    digits = (Digit(line, 16), Digit(-(-rows // line), 16 * line * (cols + 1)))
+    stored = one_copy("w", Layout((rows, cols), 8, digits, (Digit(cols, 16 * line),), 16))
+    layout = stored.copies[0].planes[0].pieces[0].layout
+    raw = random_raw(stored, rows, 7)
+    blob = np.zeros(layout.extent[1] // 8, np.uint8)
+    write_tensor(blob, stored, raw)
+    assert np.array_equal(gather(blob, layout), raw)
+
+
 def test_pieces_split_rows_and_columns() -> None:
     quarters = [Layout((3, 4), 8 * (1 + 40 * i), (Digit(3, 16),), (Digit(4, 64),), 16) for i in range(4)]
     places = ((0, 0), (0, 4), (3, 0), (3, 4))
