@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: write beside, fsync, rename."""
+"""Files that are either whole or not there: write beside, fsync, rename, fsync the directory."""
 
 from __future__ import annotations
 
@@ -25,3 +25,8 @@ def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
             beside.replace(path)
         finally:
             beside.unlink(missing_ok=True)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -208,7 +208,7 @@ def _tensor(file: IO[bytes], record: Record, blob: tuple[int, int], codec: Codec
     file.seek(record.offset)
     table = np.fromfile(file, "<u8", count)
     _check_inside(table, record, blob[0], blob[0] + blob[1] - width // 8)
-    addresses = table.astype(np.int64, copy=False).reshape(record.shape)
+    addresses = table.view(np.int64).reshape(record.shape)
     addresses -= blob[0]
     addresses *= 8
     try:
