@@ -1,0 +1,151 @@
+#include "executor.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "elementwise.hpp"
+
+namespace sim {
+namespace {
+
+// Values of one task of an elementwise operation: below this a second thread costs more than it saves.
+constexpr std::size_t kTaskValues = 16384;
+constexpr std::size_t kTasksPerThread = 4;
+
+}  // namespace
+
+struct Executor::Call {
+    const Group& group;
+    const std::vector<const std::byte*>& inputs;
+    const std::vector<std::byte*>& outputs;
+    std::vector<float*> registers;
+
+    std::size_t m() const { return group.code.m; }
+    std::size_t width(std::uint32_t reg) const { return group.code.registers[reg]; }
+    float* reg(std::uint32_t index) const { return registers[index]; }
+    const float* floats(std::uint32_t tensor) const { return group.tensors[tensor]->floats(); }
+    const std::uint16_t* halves(std::uint32_t input) const { return reinterpret_cast<const std::uint16_t*>(inputs[input]); }
+};
+
+float* Executor::scratch(std::size_t floats) {
+    if (floats > scratch_size_) {
+        scratch_ = make_aligned<float>(floats);
+        scratch_size_ = floats;
+    }
+    return scratch_.get();
+}
+
+void Executor::each_token(std::size_t tokens, std::size_t width, const std::function<void(std::size_t, std::size_t)>& work) {
+    const std::size_t step = std::max<std::size_t>(1, kTaskValues / width);
+    pool_.run((tokens + step - 1) / step, [&](std::size_t task, std::size_t) {
+        work(task * step, std::min(tokens, (task + 1) * step));
+    });
+}
+
+void Executor::load(const Call& call, const Operation& operation) {
+    const std::uint32_t dst = operation.args[0], slot = operation.args[1];
+    widen_bf16(call.halves(slot), call.reg(dst), call.m() * call.width(dst));
+}
+
+void Executor::store(const Call& call, const Operation& operation) {
+    const std::uint32_t src = operation.args[0], slot = operation.args[1];
+    // Measured on the card: groups of several tokens but fewer than 64 never write `output`.
+    if (call.group.code.kind == Kind::layer && call.m() > 1 && call.m() < 64 && is_named(call.group.outputs[slot], "output")) return;
+    narrow_bf16(call.reg(src), reinterpret_cast<std::uint16_t*>(call.outputs[slot]), call.m() * call.width(src));
+}
+
+void Executor::norm(const Call& call, const Operation& operation) {
+    const auto& a = operation.args;
+    const Norm job{call.reg(a[0]), call.reg(a[1]), call.floats(a[2]), std::bit_cast<float>(a[3]), a[4], call.width(a[0])};
+    each_token(call.m(), job.width, [&](std::size_t first, std::size_t last) { kernels_.norm(job, first, last); });
+}
+
+void Executor::matmul(const Call& call, const Operation& operation) {
+    const auto& a = operation.args;
+    const Packed& w = *call.group.tensors[a[2]];
+    float* x = scratch(call.m() * w.cols);
+    kernels_.pack_tokens(call.reg(a[0]), call.m(), w.cols, x);
+    const Matmul job{reinterpret_cast<const std::uint32_t*>(w.data.get()), w.codec == Codec::fp32, w.rows, w.cols, call.m(),
+                     a[3] == kNoTensor ? nullptr : call.floats(a[3]), x, call.reg(a[1])};
+    const std::size_t panels = (w.rows + kPanelRows - 1) / kPanelRows;
+    // Four panels are what the one-token kernels take at once.
+    const std::size_t step = (panels + 4 * kTasksPerThread * threads() - 1) / (4 * kTasksPerThread * threads()) * 4;
+    pool_.run((panels + step - 1) / step, [&](std::size_t task, std::size_t) {
+        kernels_.matmul(job, task * step, std::min(panels, (task + 1) * step));
+    });
+}
+
+std::size_t Executor::rope(const Call& call, const Operation& operation) {
+    const auto& a = operation.args;
+    const Packed& cosine = *call.group.tensors[a[2]];
+    const Rope job{call.reg(a[0]), reinterpret_cast<const std::uint32_t*>(call.inputs[a[1]]), cosine.floats(),
+                   call.floats(a[3]), cosine.rows, a[4], call.width(a[0])};
+    each_token(call.m(), job.width, [&](std::size_t first, std::size_t last) { kernels_.rope(job, first, last); });
+    return static_cast<std::size_t>(std::count_if(job.indices, job.indices + call.m(), [&](auto i) { return i >= job.positions; }));
+}
+
+void Executor::attend(const Call& call, const Operation& operation) {
+    const auto& [q, k, v, dst, k_cache, v_cache, mask, heads, kv_heads, head_dim, scale] = operation.args;
+    const Attend job{call.reg(q), call.reg(k), call.reg(v), call.halves(k_cache), call.halves(v_cache), call.halves(mask),
+                     call.m(), call.group.code.history, heads, kv_heads, head_dim, std::bit_cast<float>(scale), call.reg(dst)};
+    const std::size_t room = (job.scratch() + 15) / 16 * 16;
+    float* memory = scratch(room * threads());
+    const std::size_t chunks = (job.queries() + kQueryChunk - 1) / kQueryChunk;
+    pool_.run(chunks * kv_heads, [&](std::size_t task, std::size_t worker) {
+        const std::size_t first = task % chunks * kQueryChunk;
+        kernels_.attend(job, task / chunks, first, std::min(job.queries(), first + kQueryChunk), memory + worker * room);
+    });
+}
+
+void Executor::glu(const Call& call, const Operation& operation) {
+    const auto& a = operation.args;
+    const std::size_t width = call.width(a[2]);
+    each_token(call.m(), width, [&](std::size_t first, std::size_t last) {
+        const std::size_t at = first * width;
+        kernels_.glu(call.reg(a[0]) + at, call.reg(a[1]) + at, call.reg(a[2]) + at, (last - first) * width);
+    });
+}
+
+void Executor::add(const Call& call, const Operation& operation) {
+    const auto& a = operation.args;
+    add_floats(call.reg(a[0]), call.reg(a[1]), call.reg(a[2]), call.m() * call.width(a[2]));
+}
+
+void Executor::round(const Call& call, const Operation& operation) {
+    const std::uint32_t reg = operation.args[0];
+    round_floats(call.reg(reg), call.m() * call.width(reg));
+}
+
+std::size_t Executor::execute(const Call& call, const Operation& operation) {
+    switch (operation.opcode) {
+        case Opcode::load: load(call, operation); break;
+        case Opcode::store: store(call, operation); break;
+        case Opcode::norm: norm(call, operation); break;
+        case Opcode::matmul: matmul(call, operation); break;
+        case Opcode::rope: return rope(call, operation);
+        case Opcode::attend: attend(call, operation); break;
+        case Opcode::glu: glu(call, operation); break;
+        case Opcode::add: add(call, operation); break;
+        case Opcode::round: round(call, operation); break;
+    }
+    return 0;
+}
+
+std::size_t Executor::run(const Group& group, const std::vector<const std::byte*>& inputs,
+                          const std::vector<std::byte*>& outputs) {
+    Call call{group, inputs, outputs, {}};
+    std::size_t values = 0;
+    for (const std::uint32_t width : group.code.registers) values += std::size_t{width} * group.code.m;
+    if (registers_.size() < values) registers_.resize(values);
+    float* next = registers_.data();
+    for (const std::uint32_t width : group.code.registers) {
+        call.registers.push_back(next);
+        next += std::size_t{width} * group.code.m;
+    }
+    std::size_t beyond = 0;
+    for (const Operation& operation : group.code.operations) beyond += execute(call, operation);
+    return beyond;
+}
+
+}  // namespace sim

@@ -1,0 +1,24 @@
+#include <immintrin.h>
+
+#include <cstddef>
+
+namespace sim {
+namespace {
+
+struct Isa {
+    static constexpr const char* name = "avx512";
+    static constexpr std::size_t lanes = 16, tile_tokens = 12, decode_units = 4, value_vectors = 4;
+    typedef float F __attribute__((vector_size(64)));
+    static inline __attribute__((always_inline)) F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+};
+
+}  // namespace
+}  // namespace sim
+
+#include "table.hpp"
+
+namespace sim {
+
+const KernelTable& avx512_kernels() { return kTable; }
+
+}  // namespace sim

@@ -1,0 +1,26 @@
+#include <cmath>
+#include <cstddef>
+
+namespace sim {
+namespace {
+
+struct Isa {
+    static constexpr const char* name = "generic";
+    static constexpr std::size_t lanes = 4, tile_tokens = 4, decode_units = 2, value_vectors = 2;
+    typedef float F __attribute__((vector_size(16)));
+    static inline F fma(F a, F b, F c) {
+        for (std::size_t i = 0; i < lanes; ++i) c[i] = std::fma(a[i], b[i], c[i]);
+        return c;
+    }
+};
+
+}  // namespace
+}  // namespace sim
+
+#include "table.hpp"
+
+namespace sim {
+
+const KernelTable& generic_kernels() { return kTable; }
+
+}  // namespace sim

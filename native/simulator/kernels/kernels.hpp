@@ -1,0 +1,87 @@
+// What an instruction set has to offer: the operations of docs/numerics.md on packed data, over a range of work.
+// Every table gives the same bits; the ranges of one operation may run on different threads in any order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace sim {
+
+inline constexpr std::size_t kRun = 128;         // elements of one run of a dot product
+inline constexpr std::size_t kPanelColumns = 32; // rows of a weight panel, cache rows of an attention panel
+inline constexpr std::size_t kQueryChunk = 48;   // query vectors of one attention task
+
+// out[t][r] = dot(x[t], w[r]) + bias[r]; `x` is packed by KernelTable::pack_tokens.
+struct Matmul {
+    const std::uint32_t* panels;
+    bool fp32;  // panels of float32, else of bf16 pairs
+    std::size_t rows, cols, tokens;
+    const float* bias;  // or null
+    const float* x;
+    float* out;
+};
+
+// Query vectors of one kv head are numbered token * (heads / kv_heads) + head inside the group.
+struct Attend {
+    const float *q, *k, *v;                   // [m, heads * d], [m, kv_heads * d] twice
+    const std::uint16_t *k_cache, *v_cache;   // bf16 [history, kv_heads * d]
+    const std::uint16_t* mask;                // bf16 [m, history + m]
+    std::size_t m, history, heads, kv_heads, head_dim;
+    float scale;
+    float* out;  // [m, heads * d]
+
+    std::size_t group() const { return heads / kv_heads; }
+    std::size_t queries() const { return m * group(); }
+    std::size_t padded_history() const { return (history + kPanelColumns - 1) / kPanelColumns * kPanelColumns; }
+    std::size_t padded_columns() const {
+        return padded_history() + (m + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
+    }
+    // Floats of scratch that one task needs: queries, one panel of keys, scores, counts of zeros (as bytes).
+    std::size_t scratch() const {
+        return kQueryChunk * head_dim + kPanelColumns * head_dim + kQueryChunk * (padded_columns() + padded_columns() / 16);
+    }
+};
+
+struct Norm {
+    const float* src;
+    float* dst;
+    const float* weight;
+    float eps;
+    std::size_t n, width;
+};
+
+struct Rope {
+    float* x;
+    const std::uint32_t* indices;
+    const float *cosine, *sine;  // [positions, head_dim / 2]
+    std::size_t positions, head_dim, width;
+};
+
+struct KernelTable {
+    const char* name;
+    // Rounds to bf16 and interleaves tokens [0, tokens) of `src` [tokens, width] tile by tile.
+    void (*pack_tokens)(const float* src, std::size_t tokens, std::size_t width, float* dst);
+    void (*matmul)(const Matmul& job, std::size_t first_panel, std::size_t last_panel);
+    // Query vectors [first, last) of one kv head, at most kQueryChunk of them. `scratch` is 64-byte aligned.
+    void (*attend)(const Attend& job, std::size_t kv_head, std::size_t first, std::size_t last, float* scratch);
+    void (*norm)(const Norm& job, std::size_t first_token, std::size_t last_token);
+    void (*rope)(const Rope& job, std::size_t first_token, std::size_t last_token);
+    void (*glu)(const float* gate, const float* up, float* dst, std::size_t count);
+};
+
+const KernelTable& generic_kernels();
+#if defined(__x86_64__)
+const KernelTable& avx2_kernels();
+const KernelTable& avx512_kernels();
+#elif defined(__aarch64__)
+const KernelTable& neon_kernels();
+#endif
+
+// The tables that this CPU can run, best first.
+std::vector<const KernelTable*> available_kernels();
+// The table of this name; the best for an empty name; null for one that is unknown or that this CPU cannot run.
+const KernelTable* find_kernels(std::string_view name);
+
+}  // namespace sim

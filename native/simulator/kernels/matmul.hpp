@@ -1,0 +1,65 @@
+#pragma once
+
+#include "dot.hpp"
+
+namespace sim {
+namespace {
+
+// Tokens of a tile side by side: dst[k * T + t].
+void pack_tokens(const float* src, std::size_t tokens, std::size_t width, float* dst) {
+    for_each_tile(tokens, [&]<std::size_t T>(std::size_t first) {
+        float* tile = dst + first * width;
+        for (std::size_t t = 0; t < T; ++t) {
+            const float* row = src + (first + t) * width;
+            for (std::size_t k = 0; k < width; ++k) tile[k * T + t] = round_bf16(row[k]);
+        }
+    });
+}
+
+SIM_INLINE void store_rows(const Matmul& job, std::size_t token, std::size_t row, F sum) {
+    float* out = job.out + token * job.rows + row;
+    if (row + kLanes <= job.rows) {
+        store(out, job.bias == nullptr ? sum : sum + load<F>(job.bias + row));
+        return;
+    }
+    for (std::size_t i = 0; row + i < job.rows; ++i) out[i] = job.bias == nullptr ? sum[i] : sum[i] + job.bias[row + i];
+}
+
+// N units from `unit` on, for all tokens of one tile.
+template <class Panel, std::size_t N, std::size_t T>
+__attribute__((noinline)) void matmul_tile(const Matmul& job, std::size_t unit, std::size_t token) {
+    const std::uint32_t* w[N];
+    for (std::size_t n = 0; n < N; ++n) {
+        w[n] = job.panels + (unit + n) / kUnits * job.cols * Panel::words + (unit + n) % kUnits * kLanes;
+    }
+    Tile<N, T> total;
+    dot_tile<Panel>(w, job.x + token * job.cols, job.cols, total);
+    for (std::size_t n = 0; n < N; ++n) {
+        const std::size_t row = (unit + n) / kUnits * kPanelColumns + (unit + n) % kUnits * kLanes;
+        for (std::size_t half = 0; half < 2; ++half) {
+            for (std::size_t t = 0; t < T; ++t) store_rows(job, token + t, row + half * kPanelColumns / 2, total.sum[n][half][t]);
+        }
+    }
+}
+
+// One token: several units at once, so that independent chains hide the latency of the multiply-add.
+template <class Panel>
+void matmul_range(const Matmul& job, std::size_t first_unit, std::size_t last_unit) {
+    std::size_t unit = first_unit;
+    if (job.tokens == 1) {
+        for (; last_unit - unit >= Isa::decode_units; unit += Isa::decode_units) {
+            matmul_tile<Panel, Isa::decode_units, 1>(job, unit, 0);
+        }
+    }
+    for (; unit < last_unit; ++unit) {
+        for_each_tile(job.tokens, [&]<std::size_t T>(std::size_t token) { matmul_tile<Panel, 1, T>(job, unit, token); });
+    }
+}
+
+void matmul(const Matmul& job, std::size_t first_panel, std::size_t last_panel) {
+    const std::size_t first = first_panel * kUnits, last = last_panel * kUnits;
+    job.fp32 ? matmul_range<Fp32Panel>(job, first, last) : matmul_range<Bf16Panel>(job, first, last);
+}
+
+}  // namespace
+}  // namespace sim

@@ -1,0 +1,24 @@
+#include <arm_neon.h>
+
+#include <cstddef>
+
+namespace sim {
+namespace {
+
+struct Isa {
+    static constexpr const char* name = "neon";
+    static constexpr std::size_t lanes = 4, tile_tokens = 12, decode_units = 4, value_vectors = 4;
+    typedef float F __attribute__((vector_size(16)));
+    static inline __attribute__((always_inline)) F fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
+};
+
+}  // namespace
+}  // namespace sim
+
+#include "table.hpp"
+
+namespace sim {
+
+const KernelTable& neon_kernels() { return kTable; }
+
+}  // namespace sim

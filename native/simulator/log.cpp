@@ -1,0 +1,23 @@
+#include "log.hpp"
+
+#include <atomic>
+#include <cstdio>
+
+namespace sim {
+namespace {
+
+constexpr std::int32_t kError = 4;
+constexpr std::int32_t kInfo = 2;
+std::atomic<std::int32_t> current_level{kInfo};
+
+}  // namespace
+
+void log_error(const std::string& line) {
+    if (current_level <= kError) std::fprintf(stderr, "axcl_rt: %s\n", line.c_str());
+}
+
+void set_log_level(std::int32_t level) { current_level = level; }
+
+std::int32_t log_level() { return current_level; }
+
+}  // namespace sim

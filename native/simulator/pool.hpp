@@ -1,0 +1,43 @@
+// A persistent pool: one caller at a time spreads numbered tasks over all threads and takes part itself.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace sim {
+
+class ThreadPool {
+public:
+    using Task = std::function<void(std::size_t task, std::size_t worker)>;
+
+    explicit ThreadPool(unsigned threads);
+    ~ThreadPool();
+    ThreadPool(const ThreadPool&) = delete;
+    ThreadPool& operator=(const ThreadPool&) = delete;
+
+    std::size_t size() const { return workers_.size() + 1; }
+    // Runs task(i, worker) for every i in [0, count); worker < size() is unique among tasks that run at once.
+    void run(std::size_t count, const Task& task);
+
+private:
+    void work(std::size_t worker);
+    void drain(std::size_t worker);
+    bool join_job(std::uint64_t& seen);
+
+    std::vector<std::thread> workers_;
+    std::mutex mutex_;
+    std::condition_variable wake_;
+    std::atomic<std::uint64_t> job_{0};  // counts jobs; a worker sleeps until it moves
+    std::atomic<std::size_t> next_{0}, active_{0};
+    std::size_t count_ = 0;
+    const Task* task_ = nullptr;  // null between jobs: a worker that wakes too late has nothing to join
+    bool ending_ = false;
+};
+
+}  // namespace sim
