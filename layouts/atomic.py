@@ -1,32 +1,58 @@
-"""Files that are either whole or not there: write beside, fsync, rename, fsync the directory."""
+"""Files that are either whole or not there: write beside, sync, rename. The one way in which this project writes files."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import NamedTemporaryFile
-from typing import IO
+from typing import BinaryIO
 
 MODE = 0o644
+NAME_BYTES = 100
+
+
+def sync_directory(directory: Path) -> None:
+    """Make renames in a directory survive a crash."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class Beside:
+    """A file beside `path` that takes its place with `publish`, or vanishes with `discard`."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._path = path
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:NAME_BYTES]}.", suffix=".partial", dir=path.parent)
+        self.file: BinaryIO = os.fdopen(descriptor, "w+b")
+        self._beside = Path(name)
+
+    def publish(self) -> None:
+        """Sync the data, rename, sync the directory."""
+        self.file.flush()
+        os.fchmod(self.file.fileno(), MODE)
+        os.fsync(self.file.fileno())
+        self.file.close()
+        self._beside.replace(self._path)
+        sync_directory(self._path.parent)
+
+    def discard(self) -> None:
+        """Remove it, if it has not been published."""
+        self.file.close()
+        self._beside.unlink(missing_ok=True)
 
 
 @contextmanager
-def atomic_writer(path: Path) -> Iterator[IO[bytes]]:
-    """A binary file that takes its name only when the block ends well; after any exception nothing is left."""
-    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
-        beside = Path(file.name)
-        try:
-            yield file
-            file.flush()
-            os.fchmod(file.fileno(), MODE)
-            os.fsync(file.fileno())
-            beside.replace(path)
-        finally:
-            beside.unlink(missing_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY)
+def write_beside(path: Path) -> Iterator[BinaryIO]:
+    """A binary file that becomes `path` when the block ends well, and vanishes when it does not."""
+    beside = Beside(path)
     try:
-        os.fsync(directory)
+        yield beside.file
+        beside.publish()
     finally:
-        os.close(directory)
+        beside.discard()

@@ -18,7 +18,7 @@ from typing import IO, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from layouts.atomic import atomic_writer
+from layouts.atomic import write_beside
 from layouts.codecs import codec as codec_of
 from layouts.errors import FitRefused, LayoutError, SidecarError
 from layouts.fit import fit
@@ -79,7 +79,7 @@ def write_axl4(path: Path, layout: EngineLayout, blob_offset: int, strict: bool 
     order = list(_SHORT)
     matrices = sorted((t for t in held if t.name in _SHORT), key=lambda t: order.index(t.name))
     norms = [tensor for tensor in held if tensor.name not in _SHORT]
-    with atomic_writer(path) as file:
+    with write_beside(path) as file:
         file.write(MAGIC + struct.pack("<3I", VERSION, len(matrices), len(norms)))
         for tensor in matrices:
             file.write(_MATRIX.pack(_SHORT[tensor.name].encode(), *tensor.shape))

@@ -107,7 +107,7 @@ def _fit_copies(tensor: MarkedTensor, lowest: Int64, highest: Int64) -> dict[str
     runs = _runs(rows_twice)
     if len(runs) > MAX_RUNS:
         raise DecodeRefused("too many separate runs of copied rows", where=tensor.name, found=len(runs))
-    return _fewest_pieces(lowest, highest, runs)
+    return _simplest_copies(lowest, highest, runs)
 
 
 def _runs(flags: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[tuple[int, int]]:
@@ -131,8 +131,9 @@ def _split(
     return {DECODE: fit(complete * 8, MARKER_BITS), PREFILL: tuple(rest)}
 
 
-def _fewest_pieces(lowest: Int64, highest: Int64, runs: list[tuple[int, int]]) -> dict[str, tuple[Piece, ...]]:
-    """Which of two places belongs to which copy is told by the simpler layouts; ties go to the lower places."""
+def _simplest_copies(lowest: Int64, highest: Int64, runs: list[tuple[int, int]]) -> dict[str, tuple[Piece, ...]]:
+    """Which of two places belongs to which copy is told by the simpler layouts: pieces, digits, then the span of the
+    complete copy; ties go to the lower places. Only the copies' names hang on it: refit writes all of them."""
     best, refusal = None, None
     for choice in product((False, True), repeat=len(runs)):
         try:
@@ -140,15 +141,18 @@ def _fewest_pieces(lowest: Int64, highest: Int64, runs: list[tuple[int, int]]) -
         except FitRefused as error:
             refusal = error
             continue
-        if best is None or _count(found) < _count(best):
+        if best is None or _complexity(found) < _complexity(best):
             best = found
     if best is None:
         raise refusal or FitRefused("no choice of places fits")
     return best
 
 
-def _count(copies: dict[str, tuple[Piece, ...]]) -> int:
-    return sum(len(pieces) for pieces in copies.values())
+def _complexity(copies: dict[str, tuple[Piece, ...]]) -> tuple[int, int, int]:
+    pieces = [piece for own in copies.values() for piece in own]
+    digits = sum(len(piece.layout.rows) + len(piece.layout.cols) for piece in pieces)
+    extents = [piece.layout.extent for piece in copies[DECODE]]
+    return len(pieces), digits, max(stop for _, stop in extents) - min(start for start, _ in extents)
 
 
 def _with_codec(
@@ -171,7 +175,9 @@ def _with_codec(
 def _as_codec(tensor: MarkedTensor, copies: dict[str, tuple[Piece, ...]], name: str) -> StoredTensor:
     width, shift = codec(name).width, 8 * CODEC_SHIFTS[name]
     planes = {
-        copy: Plane(tuple(replace(p, layout=replace(p.layout, base=p.layout.base + shift, width=width)) for p in pieces))
+        copy: Plane(
+            tuple(replace(p, layout=replace(p.layout, base=p.layout.base + shift, width=width)) for p in pieces)
+        )
         for copy, pieces in copies.items()
     }
     return StoredTensor(tensor.name, tensor.grid, name, tuple(Copy(copy, (plane,)) for copy, plane in planes.items()))

@@ -11,7 +11,7 @@ from typing import Any
 import tomli_w
 
 from layouts.algebra import Piece, parse_piece
-from layouts.atomic import atomic_writer
+from layouts.atomic import write_beside
 from layouts.errors import LayoutError, SidecarError
 from layouts.stored import Copy, EngineLayout, Plane, StoredTensor
 
@@ -56,7 +56,7 @@ def load_layout(text: str, file: str | Path | None = None) -> EngineLayout:
 
 def write_layout(path: Path, layout: EngineLayout) -> None:
     """Write the sidecar; the file appears whole or not at all."""
-    with atomic_writer(path) as file:
+    with write_beside(path) as file:
         file.write(dump_layout(layout).encode())
 
 

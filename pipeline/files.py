@@ -2,42 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import hashlib
+import json
 import os
-import tempfile
-from collections.abc import Iterator
+import shutil
 from pathlib import Path
-from typing import BinaryIO
 
-
-def _sync_directory(directory: Path) -> None:
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-@contextlib.contextmanager
-def write_beside(path: Path) -> Iterator[BinaryIO]:
-    """A binary file that becomes `path` when the block ends well, and vanishes when it does not.
-
-    The data is synced before the rename, the directory after it.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".partial", dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "w+b") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-        _sync_directory(path.parent)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+from layouts.atomic import sync_directory, write_beside
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -47,13 +19,35 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def publish_directory(partial: Path, final: Path) -> None:
-    """Rename a finished directory to its final name; every file in it has been synced by its writer."""
-    _sync_directory(partial)
-    partial.replace(final)
-    _sync_directory(final.parent)
+    """Rename a finished directory, whose files are synced, to its final name.
+
+    Another process may have published the same content first: then ours is removed.
+    """
+    sync_directory(partial)
+    try:
+        partial.replace(final)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        shutil.rmtree(partial)
+    sync_directory(final.parent)
 
 
 def file_sha256(path: Path) -> str:
     """Hex SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_json(path: Path, value: object) -> None:
+    """`value` as JSON text, all or nothing."""
+    write_bytes(path, (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def point_link(link: Path, target: Path) -> None:
+    """Make `link` a relative symbolic link to its sibling `target`, replacing an older link."""
+    beside = link.with_name(f".{link.name}.{os.getpid()}.link")
+    beside.unlink(missing_ok=True)
+    beside.symlink_to(target.name)
+    beside.replace(link)
+    sync_directory(link.parent)

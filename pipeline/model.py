@@ -94,7 +94,9 @@ class Architecture:
 
 def _projections(permuted: bool) -> tuple[TensorSpec, ...]:
     return (
-        TensorSpec("self_attn.q_proj.weight", "attn_q.weight", ("q_width", "hidden_size"), "heads" if permuted else None),
+        TensorSpec(
+            "self_attn.q_proj.weight", "attn_q.weight", ("q_width", "hidden_size"), "heads" if permuted else None
+        ),
         TensorSpec(
             "self_attn.k_proj.weight", "attn_k.weight", ("kv_width", "hidden_size"), "kv_heads" if permuted else None
         ),

@@ -1,0 +1,19 @@
+"""The DAG of the architecture as Luigi tasks: `luigi --module tasks BuildEngineSet --config configs/….toml`."""
+
+from tasks.engineset import BuildEngineSet, CheckPlan, PatchEmbedding, PatchLayer, PatchPost
+from tasks.layouts import BuildMarkers, DecodeLayout, WriteSidecar
+from tasks.templates import CompileTemplate, ConfirmTemplate, WalkTemplate
+
+__all__ = [
+    "BuildEngineSet",
+    "BuildMarkers",
+    "CheckPlan",
+    "CompileTemplate",
+    "ConfirmTemplate",
+    "DecodeLayout",
+    "PatchEmbedding",
+    "PatchLayer",
+    "PatchPost",
+    "WalkTemplate",
+    "WriteSidecar",
+]

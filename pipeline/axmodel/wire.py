@@ -58,7 +58,9 @@ def fields(data: Buffer, start: int, stop: int, where: str) -> Iterator[Field]:
                 length, payload = read_varint(data, payload, stop, where)
             if length > stop - payload:
                 reason = f"field {number} runs past the end of its message"
-                raise AxmodelError(reason, where=where, offset=at, expected=f"at most {stop - payload} bytes", found=length)
+                raise AxmodelError(
+                    reason, where=where, offset=at, expected=f"at most {stop - payload} bytes", found=length
+                )
             end = payload + length
             value = length if kind == LENGTH else int.from_bytes(data[payload:end], "little")
             yield Field(number, kind, value, payload, end)
@@ -74,4 +76,6 @@ def text(data: Buffer, field: Field, where: str) -> str:
     try:
         return bytes(data[field.start : field.stop]).decode()
     except UnicodeDecodeError as error:
-        raise AxmodelError(f"field {field.number} is not UTF-8", where=where, offset=field.start + error.start) from None
+        raise AxmodelError(
+            f"field {field.number} is not UTF-8", where=where, offset=field.start + error.start
+        ) from None

@@ -16,7 +16,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.checkpoint.atomic import replacing
+from layouts.atomic import write_beside
 from pipeline.checkpoint.hf_config import hf_config_dict
 from pipeline.checkpoint.protocol import Float32
 from pipeline.checkpoint.slots import stored_shapes
@@ -113,7 +113,7 @@ def write_hf_directory(
     target = directory / "model.safetensors"
     header, offsets = _header(shapes, dtype)
     directory.mkdir(parents=True, exist_ok=True)
-    with replacing(target) as file:
+    with write_beside(target) as file:
         file.write(header)
         for name, array in tensors:
             if name not in offsets:
@@ -126,7 +126,7 @@ def write_hf_directory(
         if offsets:
             raise MismatchError(f"{len(offsets)} tensors were not given", file=target, where=next(iter(offsets)))
         (directory / "config.json").unlink(missing_ok=True)
-    with replacing(directory / "config.json") as file:
+    with write_beside(directory / "config.json") as file:
         file.write(json.dumps(hf_config_dict(config, _STORED[dtype][1]), indent=2).encode() + b"\n")
 
 

@@ -54,7 +54,9 @@ def build_container(groups: list[Group], weights: bytes, version: str) -> onnx.M
     blobs = [_bytes_tensor(WEIGHTS, weights), _bytes_tensor(DYNAMIC, b"")]
     blobs += [_bytes_tensor(microcode_name(index), group.microcode) for index, group in enumerate(groups)]
     graph = helper.make_graph(nodes, "ax-model", inputs, outputs, initializer=blobs)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], producer_name="Pulsar2", ir_version=10)
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 18)], producer_name="Pulsar2", ir_version=10
+    )
     model.doc_string = f"Pulsar2 Version:  {version}\nPulsar2 Commit: reference"
     helper.set_model_props(model, {"extra_data": base64.b64encode(_extra_data(groups)).decode()})
     return model

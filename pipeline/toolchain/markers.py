@@ -18,11 +18,11 @@ from pipeline.checkpoint.noise import NoiseCheckpoint
 from pipeline.checkpoint.protocol import Checkpoint, Float32
 from pipeline.errors import CheckpointError
 from pipeline.model import EMBEDDING, HEAD, POST, ModelConfig, architecture_of
+from pipeline.toolchain.kinds import EMBEDDING_ENGINE, LAYER, POST_ENGINE
 
 CONFIRM = 2
 BUILDS = 3
 CONFIRM_SEED = 7_700
-LAYER, POST_ENGINE, EMBEDDING_ENGINE = "layer", "post", "embedding"
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ class MarkerCheckpoint:
         tensor = self._tensor(name)
         start, stop, _ = (slice(None) if rows is None else rows).indices(tensor.shape[0])
         bits = tensor.values(self._alphabet, self._build, start, stop)
-        return bits.view(ml_dtypes.bfloat16).astype(np.float32)
+        values: Float32 = bits.view(ml_dtypes.bfloat16).astype(np.float32)
+        return values
 
     def _tensor(self, name: str) -> MarkedTensor:
         if name not in self._tensors:

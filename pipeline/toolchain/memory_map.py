@@ -178,6 +178,8 @@ def _regions(item: Item, draw: Draw, copies: bool) -> list[_Region]:
     if not copies:
         return regions
     whole = rows // style.block_rows
+    if whole < 3:  # with fewer blocks nothing but their names would tell the copies apart
+        return regions
     copied = min(draw.pick(round(PREFILL_SHARE * whole), 0, whole // 2, whole - 1, 1), whole - 1)
     if copied > 0:
         first = draw.pick(0, draw.below(whole - copied + 1)) * style.block_rows
@@ -207,7 +209,5 @@ def draw_map(items: list[Item], seed: int, engine: str, copies: bool) -> MemoryM
         found[region.name, region.second] = tuple(_move(piece, 8 * at) for piece in region.pieces)
         at += region.size
     size = -(-at // 64) * 64
-    placed = {
-        item.name: Placed(item, found[item.name, False], found.get((item.name, True), ())) for item in items
-    }
+    placed = {item.name: Placed(item, found[item.name, False], found.get((item.name, True), ())) for item in items}
     return MemoryMap(placed, size, draw.below(1 << 30))

@@ -7,6 +7,7 @@ from typing import Any
 
 from pipeline.errors import ToolchainError
 
+REFERENCE_VERSION = "7.0"
 WEIGHT_TYPES = ("bf16", "fp32")
 CHIPS = ("AX650", "AX620E", "LAMBERT")
 ROUNDINGS = ("nearest", "truncate")

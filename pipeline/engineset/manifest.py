@@ -1,0 +1,100 @@
+"""`manifest.json`: what an engine set is, file by file; written last and sealed by its own hash."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pipeline.engineset.names import MANIFEST_FILE
+from pipeline.errors import MissingFileError, VerifyError
+from pipeline.files import write_bytes
+from pipeline.hashes import digest
+from pipeline.model import ModelConfig
+
+FORMAT = 1
+MAX_BYTES = 64 << 20
+
+
+class FileEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of the set: size in bytes and hex SHA-256."""
+
+    size: int
+    sha256: str
+
+
+class SourceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where the weights came from: absolute path as given, hash of each file by name, tensors by type."""
+
+    path: str
+    files: dict[str, str]
+    tensor_types: dict[str, int]
+
+
+class TemplateEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the weights went into: toolchain, flags, hashes of the template files and of the layouts."""
+
+    toolchain: str
+    version: str
+    options: dict[str, Any]
+    files: dict[str, str]
+    layouts: dict[str, str]
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The whole manifest. `engines` maps each engine file to its report (pipeline/refit/refitter.py)."""
+
+    format: int
+    name: str
+    identity: str
+    tool: str
+    model: dict[str, Any]
+    source: SourceEntry
+    template: TemplateEntry
+    tokenizer: list[str]
+    engines: dict[str, Any]
+    files: dict[str, FileEntry]
+
+    def model_config(self) -> ModelConfig:
+        """Dimensions as a ModelConfig."""
+        return msgspec.convert(self.model, ModelConfig)
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """The one text of a manifest; its last field `seal` is the hash of all others."""
+    fields = msgspec.to_builtins(manifest)
+    fields["seal"] = digest(fields)
+    return (json.dumps(fields, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    write_bytes(directory / MANIFEST_FILE, encode_manifest(manifest))
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read and check the manifest of a set.
+
+    Raises
+    ------
+    MissingFileError : not an engine set
+    VerifyError : not one of ours, or changed since it was written: every byte counts
+    """
+    path = directory / MANIFEST_FILE
+    if not path.is_file():
+        raise MissingFileError("not an engine set: it has no manifest", file=path)
+    if path.stat().st_size > MAX_BYTES:
+        raise VerifyError("too large for a manifest", file=path, expected=MAX_BYTES, found=path.stat().st_size)
+    data = path.read_bytes()
+    try:
+        fields = msgspec.json.decode(data, type=dict[str, Any])
+        seal = fields.pop("seal", None)
+        manifest = msgspec.convert(fields, Manifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise VerifyError(f"not a manifest: {error}", file=path) from None
+    if manifest.format != FORMAT:
+        raise VerifyError("another format", file=path, where="format", expected=FORMAT, found=manifest.format)
+    if seal != digest(fields) or encode_manifest(manifest) != data:
+        raise VerifyError("changed since it was written", file=path, where="seal", expected=digest(fields), found=seal)
+    return manifest

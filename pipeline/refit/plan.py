@@ -1,0 +1,108 @@
+"""Which source tensors every engine weight comes from, and everything that stands in the way, before a byte is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from layouts.stored import EngineLayout
+from pipeline.checkpoint.protocol import Checkpoint
+from pipeline.model import EMBEDDING, POST, ModelConfig, TensorSpec, architecture_of
+from pipeline.refit.refused import PlanRefusedError
+from pipeline.toolchain.kinds import EMBEDDING_ENGINE, LAYER, POST_ENGINE
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """One engine weight and the source tensors (HF names) that it is made of; float engines take one, unchanged."""
+
+    tensor: str
+    sources: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class EnginePlan:
+    """All weights of one engine: its kind, its layer (0 for others), and one assignment per stored tensor."""
+
+    kind: str
+    layer: int
+    assignments: tuple[Assignment, ...]
+
+
+def plan_engine(config: ModelConfig, kind: str, layer: int = 0) -> EnginePlan:
+    """The plan of one engine of a model."""
+    pairs = [(spec.name, name) for spec, name in _members(config, kind, layer)]
+    return EnginePlan(kind, layer, tuple(Assignment(tensor, (source,)) for tensor, source in pairs))
+
+
+def _members(config: ModelConfig, kind: str, layer: int) -> Iterator[tuple[TensorSpec, str]]:
+    if kind == LAYER:
+        for spec in architecture_of(config).layer:
+            yield spec, spec.hf_name(layer)
+    else:
+        for spec in POST if kind == POST_ENGINE else (EMBEDDING,):
+            yield spec, spec.name
+
+
+def all_plans(config: ModelConfig) -> Iterator[EnginePlan]:
+    """The plans of every engine of a set: layers, post, embedding."""
+    for layer in range(config.num_hidden_layers):
+        yield plan_engine(config, LAYER, layer)
+    yield plan_engine(config, POST_ENGINE)
+    yield plan_engine(config, EMBEDDING_ENGINE)
+
+
+def check_plan(config: ModelConfig, layouts: Mapping[str, EngineLayout], checkpoint: Checkpoint) -> None:
+    """Compare a source with the templates that it is to go into.
+
+    Parameters
+    ----------
+    config : what the templates were compiled for
+    layouts : kind of engine -> its layout
+    checkpoint : the source
+
+    Raises
+    ------
+    PlanRefusedError : dimensions that differ, tensors that are missing, have another shape, or have no place; all of them.
+    """
+    faults = list(_config_faults(config, checkpoint))
+    if not faults:
+        faults = [*_tensor_faults(config, layouts, checkpoint), *_unused_faults(config, checkpoint)]
+    if faults:
+        raise PlanRefusedError(faults)
+
+
+def _config_faults(config: ModelConfig, checkpoint: Checkpoint) -> Iterator[str]:
+    wanted, given = config.shape_key(), checkpoint.config.shape_key()
+    for field, value in wanted.items():
+        if value != given[field]:
+            yield f"{checkpoint.path}: {field}: the template has {value}, the source has {given[field]}"
+
+
+def _tensor_faults(config: ModelConfig, layouts: Mapping[str, EngineLayout], checkpoint: Checkpoint) -> Iterator[str]:
+    names = set(checkpoint.names())
+    for plan in all_plans(config):
+        stored = {tensor.name: tensor for tensor in layouts[plan.kind].tensors}
+        for assignment in plan.assignments:
+            source = assignment.sources[0]
+            target = stored.pop(assignment.tensor, None)
+            if target is None:
+                yield f"{checkpoint.path}: {source}: the {plan.kind} template has no place for it"
+            elif source not in names:
+                yield f"{checkpoint.path}: {source}: missing, the template needs it as {list(target.shape)}"
+            elif _grid(checkpoint.shape(source)) != target.shape:
+                found = list(checkpoint.shape(source))
+                yield f"{checkpoint.path}: {source}: the template has {list(target.shape)}, the source has {found}"
+        for name in stored:
+            yield f"{checkpoint.path}: the {plan.kind} template wants {name}, the architecture does not have it"
+
+
+def _grid(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return (1, shape[0]) if len(shape) == 1 else shape
+
+
+def _unused_faults(config: ModelConfig, checkpoint: Checkpoint) -> Iterator[str]:
+    used = {source for plan in all_plans(config) for item in plan.assignments for source in item.sources}
+    for name in checkpoint.names():
+        if name not in used:
+            yield f"{checkpoint.path}: {name}: no engine of the template has a place for it"

@@ -1,0 +1,232 @@
+"""Sets the weights of one engine, all or nothing, and proves what changed.
+
+The template is copied beside the output; every `set` writes there and reads back at once, by another way than it wrote;
+`commit` compares the whole file with the template outside the planned spans, syncs and renames.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from layouts.atomic import Beside
+from layouts.codecs import codec
+from layouts.errors import LayoutError
+from layouts.stored import EngineLayout, StoredTensor
+from layouts.view import mark_tensor, write_tensor
+from pipeline.axmodel.blob import Bytes, weight_blob
+from pipeline.axmodel.walk import Blob
+from pipeline.checkpoint.protocol import Float32
+from pipeline.errors import InternalError, MismatchError, NotFiniteError, VerifyError
+from pipeline.refit.readback import read_back
+
+CHUNK = 1 << 24
+
+
+@dataclass(frozen=True)
+class Prototype:
+    """What `set` takes for a weight, and where it goes: shape (rows first), codec, names of the copies."""
+
+    shape: tuple[int, int]
+    codec: str
+    copies: tuple[str, ...]
+
+
+@dataclass
+class TensorReport:
+    """What became of one weight: the largest absolute difference between given and stored value, and clipped elements."""
+
+    codec: str
+    copies: tuple[str, ...]
+    elements: int = 0
+    max_error: float = 0.0
+    clipped: int = 0
+
+
+@dataclass
+class EngineReport:
+    """A committed engine: bytes that the planned spans own, bytes in them that changed, and one report per weight."""
+
+    planned_bytes: int = 0
+    changed_bytes: int = 0
+    tensors: dict[str, TensorReport] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class EngineRefitter:
+    """Use as a context manager; leaving it without `commit` removes everything that was written.
+
+    Parameters
+    ----------
+    template : the engine (or embedding file) to start from; opened read-only
+    layout : its confirmed layout
+    output : the file that `commit` makes
+    """
+
+    def __init__(self, template: Path, layout: EngineLayout, output: Path) -> None:
+        self.template, self.layout, self.output = template, layout, output
+        self._blob = self._check_template()
+        self._covered = {tensor.name: np.zeros(tensor.shape[0], np.bool_) for tensor in layout.tensors}
+        self._report = EngineReport()
+        self._beside: Beside | None = None
+        self._data: Bytes | None = None
+
+    def _check_template(self) -> Blob:
+        blob = weight_blob(self.template)
+        if blob.size != self.layout.blob_bytes:
+            raise MismatchError(
+                "the layout is of another engine",
+                file=self.template,
+                where=blob.name,
+                expected=f"{self.layout.blob_bytes} bytes",
+                found=blob.size,
+            )
+        return blob
+
+    def __enter__(self) -> EngineRefitter:
+        self._beside = Beside(self.output)
+        try:
+            with self.template.open("rb") as source:
+                shutil.copyfileobj(source, self._beside.file, CHUNK)
+            self._beside.file.flush()
+            self._data = np.memmap(self._beside.file, np.uint8, "r+", self._blob.offset, (self._blob.size,))
+        except BaseException:
+            self._beside.discard()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._data = None
+        if self._beside is not None:
+            self._beside.discard()
+
+    def _open(self) -> tuple[Beside, np.memmap[tuple[int, ...], np.dtype[np.uint8]]]:
+        if self._beside is None or not isinstance(self._data, np.memmap):
+            raise InternalError("the refitter is not open")
+        return self._beside, self._data
+
+    def weights(self) -> list[str]:
+        """Every weight that can be set."""
+        return self.layout.names()
+
+    def prototype(self, name: str) -> Prototype:
+        """Raises MismatchError for an unknown weight."""
+        stored = self._stored(name)
+        return Prototype(stored.shape, stored.codec, tuple(copy.name for copy in stored.copies))
+
+    def missing(self) -> list[str]:
+        """Weights that have not been set, or not all of whose rows."""
+        return [name for name, covered in self._covered.items() if not covered.all()]
+
+    def unused(self, names: Iterable[str]) -> list[str]:
+        """Those of `names` that this engine has no place for."""
+        return [name for name in names if name not in self._covered]
+
+    def set(self, name: str, values: Float32, first_row: int = 0) -> None:
+        """Write a weight, or its rows from `first_row` on, to every copy, and read it back.
+
+        Parameters
+        ----------
+        values : float32 `[rows, cols]`; `[n]` for a vector
+
+        Raises
+        ------
+        MismatchError : an unknown weight, another shape or type
+        NotFiniteError : a NaN or an infinity; names the element
+        VerifyError : the file does not hold what was written
+        """
+        stored = self._stored(name)
+        rows = self._check(stored, values, first_row)
+        try:
+            raw = codec(stored.codec).encode(rows)
+        except LayoutError as error:
+            raise NotFiniteError(error.reason, file=self.template, where=name, found=error.found) from None
+        _, data = self._open()
+        write_tensor(data, stored, raw, first_row)
+        read_back(data, stored, raw, first_row, self.output)
+        self._covered[name][first_row : first_row + len(rows)] = True
+        report = self._report.tensors.setdefault(name, TensorReport(stored.codec, self.prototype(name).copies))
+        report.elements += rows.size
+        error_now = np.abs(codec(stored.codec).decode(raw).astype(np.float64) - rows).max(initial=0.0)
+        report.max_error = max(report.max_error, float(error_now))
+
+    def commit(self) -> EngineReport:
+        """Prove that nothing outside the planned spans moved, and publish the file.
+
+        Raises
+        ------
+        MismatchError : weights that are missing
+        VerifyError : a byte outside the spans that differs from the template; nothing is published
+        """
+        missing = self.missing()
+        if missing:
+            raise MismatchError(f"not all weights are set: {', '.join(missing)}", file=self.output)
+        beside, data = self._open()
+        data.flush()
+        self._report.planned_bytes, self._report.changed_bytes = self._compare(beside.file)
+        beside.publish()
+        return self._report
+
+    def _stored(self, name: str) -> StoredTensor:
+        if name not in self._covered:
+            known = ", ".join(self._covered)
+            raise MismatchError("the engine has no such weight", file=self.template, where=name, expected=known)
+        return self.layout[name]
+
+    def _check(self, stored: StoredTensor, values: Float32, first_row: int) -> Float32:
+        rows = values[None] if values.ndim == 1 and stored.shape[0] == 1 else values
+        fits = rows.ndim == 2 and rows.shape[1] == stored.shape[1] and 0 <= first_row <= stored.shape[0] - len(rows)
+        if rows.dtype != np.float32 or not fits:
+            raise MismatchError(
+                "wrong shape or type",
+                file=self.template,
+                where=stored.name,
+                expected=f"float32 {list(stored.shape)}",
+                found=f"{values.dtype} {list(values.shape)} from row {first_row}",
+            )
+        finite = np.isfinite(rows)
+        if not finite.all():
+            row, col = np.unravel_index(int(np.argmin(finite)), finite.shape)
+            where = f"{stored.name}[{first_row + int(row)}, {int(col)}]"
+            raise NotFiniteError("not a finite number", file=self.template, where=where, found=float(rows[row, col]))
+        return rows
+
+    def _compare(self, file: BinaryIO) -> tuple[int, int]:
+        """Planned and changed bytes. Raises VerifyError for a changed byte that is not planned."""
+        owned = np.zeros(self._blob.size, np.uint8)
+        for stored in self.layout.tensors:
+            mark_tensor(owned, stored)
+        changed = 0
+        with self.template.open("rb") as source:
+            for start, old, new in _chunks(source.fileno(), file.fileno(), self.template):
+                differs = old != new
+                low, high = self._blob.offset - start, self._blob.offset + self._blob.size - start
+                inside = slice(max(low, 0), max(min(high, len(old)), 0))
+                planned = np.zeros(len(old), np.bool_)
+                planned[inside] = owned[inside.start - low : inside.stop - low].view(np.bool_)
+                stray = differs & ~planned
+                if stray.any():
+                    at = start + int(np.argmax(stray))
+                    raise VerifyError("a byte outside the planned spans changed", file=self.output, offset=at)
+                changed += int(np.count_nonzero(differs))
+        return int(np.count_nonzero(owned)), changed
+
+
+def _chunks(old: int, new: int, template: Path) -> Iterator[tuple[int, Bytes, Bytes]]:
+    sizes = os.fstat(old).st_size, os.fstat(new).st_size
+    if sizes[0] != sizes[1]:
+        raise VerifyError("the size changed", file=template, expected=sizes[0], found=sizes[1])
+    for start in range(0, sizes[0], CHUNK):
+        parts = [np.frombuffer(os.pread(handle, CHUNK, start), np.uint8) for handle in (old, new)]
+        yield start, parts[0], parts[1]

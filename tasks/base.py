@@ -1,0 +1,53 @@
+"""What all tasks share: the config, the source and the build directory, from which every path follows."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import luigi
+
+from layouts.sidecar import read_layout
+from layouts.stored import EngineLayout
+from pipeline.job import Job, resolve_job
+from pipeline.toolchain.kinds import KINDS
+from tasks import paths, progress
+
+DEFAULT_CONFIG = "configs/smollm2-135m-bf16.toml"
+
+
+@lru_cache(maxsize=16)
+def _job(config: str, gguf: str, build: str) -> Job:
+    source = Path(gguf) if gguf else None
+    return resolve_job(Path(config), source, paths.hash_database(Path(build)))
+
+
+class EngineSetTask(luigi.Task):
+    """Base of all tasks. `gguf` overrides the source of the config; a directory in HF form is taken as well."""
+
+    config = luigi.Parameter(default=DEFAULT_CONFIG, description="TOML file of the engine set")
+    gguf = luigi.Parameter(default="", description="weights, instead of the config's source")
+    build_dir = luigi.Parameter(default="build", description="where everything is written")
+
+    @property
+    def job(self) -> Job:
+        return _job(self.config, self.gguf, self.build_dir)
+
+    @property
+    def build(self) -> Path:
+        return Path(self.build_dir)
+
+    def shared(self) -> dict[str, str]:
+        """Parameters to hand on to a requirement."""
+        return {"config": self.config, "gguf": self.gguf, "build_dir": self.build_dir}
+
+    def layouts(self) -> dict[str, EngineLayout]:
+        """Kind of engine -> its decoded layout."""
+        return {kind: read_layout(paths.layout_path(self.build, self.job, kind)) for kind in KINDS}
+
+    @staticmethod
+    def target(path: Path) -> luigi.LocalTarget:
+        return luigi.LocalTarget(str(path))
+
+
+progress.register(EngineSetTask)

@@ -1,0 +1,135 @@
+"""Patched engines, and the set that they make."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+
+import luigi
+
+from pipeline.engineset.assemble import SetParts, assemble_set
+from pipeline.engineset.manifest import SourceEntry, TemplateEntry, read_manifest
+from pipeline.engineset.names import MANIFEST_FILE, engine_file
+from pipeline.errors import EngineSetError
+from pipeline.files import point_link, write_json
+from pipeline.hashes import HashCache
+from pipeline.refit.plan import check_plan, plan_engine
+from pipeline.refit.refit import refit_engine
+from pipeline.toolchain.kinds import EMBEDDING_ENGINE, KINDS, LAYER, POST_ENGINE
+from pipeline.toolchain.templates import read_template
+from tasks import paths
+from tasks.base import EngineSetTask
+from tasks.layouts import WriteSidecar
+from tasks.templates import ConfirmTemplate
+
+
+class CheckPlan(EngineSetTask):
+    """Source against templates, all faults at once, before a byte is written."""
+
+    def requires(self) -> luigi.Task:
+        return ConfirmTemplate(**self.shared())
+
+    def output(self) -> luigi.LocalTarget:
+        return self.target(paths.plan_path(self.build, self.job))
+
+    def run(self) -> None:
+        check_plan(self.job.template_model, self.layouts(), self.job.checkpoint)
+        write_json(paths.plan_path(self.build, self.job), self.job.source_hashes)
+
+
+class _PatchTask(EngineSetTask):
+    """Base of the tasks that write the source's weights into one engine."""
+
+    kind = ""
+    layer = 0
+
+    def requires(self) -> luigi.Task:
+        return CheckPlan(**self.shared())
+
+    def output(self) -> luigi.LocalTarget:
+        return self.target(paths.report_path(self.build, self.job, self.kind, self.layer))
+
+    def run(self) -> None:
+        job = self.job
+        template = paths.template_directory(self.build, job)
+        template /= engine_file(job.template_model, job.options.prefill_len, self.kind, self.layer)
+        layout = self.layouts()[self.kind]
+        plan = plan_engine(job.template_model, self.kind, self.layer)
+        part = paths.part_path(self.build, job, self.kind, self.layer)
+        report = refit_engine(template, layout, plan, job.checkpoint, part)
+        write_json(paths.report_path(self.build, job, self.kind, self.layer), report.as_dict())
+
+
+class PatchLayer(_PatchTask):
+    kind = LAYER
+    layer = luigi.IntParameter()
+
+
+class PatchPost(_PatchTask):
+    kind = POST_ENGINE
+
+
+class PatchEmbedding(_PatchTask):
+    kind = EMBEDDING_ENGINE
+
+
+class BuildEngineSet(EngineSetTask):
+    """The main job: an engine set in a directory named by the hash of its inputs."""
+
+    def requires(self) -> Iterator[luigi.Task]:
+        for layer in range(self.job.template_model.num_hidden_layers):
+            yield PatchLayer(layer=layer, **self.shared())
+        yield PatchPost(**self.shared())
+        yield PatchEmbedding(**self.shared())
+        yield WriteSidecar(**self.shared())
+
+    def output(self) -> luigi.LocalTarget:
+        return self.target(paths.set_directory(self.build, self.job) / MANIFEST_FILE)
+
+    def complete(self) -> bool:
+        """The set is there and the link of its name points to it."""
+        directory, link = paths.set_directory(self.build, self.job), paths.set_link(self.build, self.job)
+        return self.output().exists() and link.resolve() == directory.resolve()
+
+    def run(self) -> None:
+        final = paths.set_directory(self.build, self.job)
+        if not self.output().exists():
+            self._assemble()
+        read_manifest(final)
+        point_link(paths.set_link(self.build, self.job), final)
+        print(f"engine set: {final}", flush=True)
+
+    def _assemble(self) -> None:
+        job, final = self.job, paths.set_directory(self.build, self.job)
+        hashes = HashCache(job.hash_database)
+        if {name: hashes.sha256(job.source.parent / name) for name in job.source_hashes} != job.source_hashes:
+            raise EngineSetError("the source has changed while it was read", file=job.source)
+        partial = final.with_name(f".{final.name}.{os.getpid()}.partial")
+        assemble_set(self._parts(), job.checkpoint, self._source(), partial, final)
+
+    def _parts(self) -> SetParts:
+        job = self.job
+        engines = {(LAYER, layer) for layer in range(job.template_model.num_hidden_layers)}
+        engines |= {(POST_ENGINE, 0), (EMBEDDING_ENGINE, 0)}
+        reports = {
+            paths.part_path(self.build, job, *engine): json.loads(
+                paths.report_path(self.build, job, *engine).read_text()
+            )
+            for engine in sorted(engines)
+        }
+        layouts = tuple(paths.layout_path(self.build, job, kind) for kind in KINDS)
+        return SetParts(job.config.name, job.identity, reports, layouts, job.options.prefill_len, self._template())
+
+    def _template(self) -> TemplateEntry:
+        job = self.job
+        template = read_template(paths.template_directory(self.build, job))
+        hashes = HashCache(job.hash_database)
+        layouts = {path.name: hashes.sha256(path) for path in (paths.layout_path(self.build, job, k) for k in KINDS)}
+        return TemplateEntry(template.toolchain, template.version, job.options.as_dict(), template.files, layouts)
+
+    def _source(self) -> SourceEntry:
+        checkpoint = self.job.checkpoint
+        types = [checkpoint.type_name(name) for name in checkpoint.names()]
+        counts = {kind: types.count(kind) for kind in sorted(set(types))}
+        return SourceEntry(str(self.job.source), self.job.source_hashes, counts)

@@ -1,0 +1,69 @@
+"""Every path that a task reads or writes below the build directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline.engineset.names import AXL4_FILE, engine_file, layout_file
+from pipeline.job import Job
+
+
+def hash_database(build: Path) -> Path:
+    return build / "hashes.sqlite"
+
+
+def marker_directory(build: Path, job: Job, marker: int) -> Path:
+    """Engines of marker build 0, 1 or 2."""
+    return build / "markers" / job.layout_key / str(marker)
+
+
+def marker_engine(build: Path, job: Job, marker: int, kind: str) -> Path:
+    """One engine of a marker build."""
+    name = engine_file(job.template_model, job.options.prefill_len, kind)
+    return marker_directory(build, job, marker) / name
+
+
+def layout_path(build: Path, job: Job, kind: str) -> Path:
+    return build / "layouts" / job.layout_key / layout_file(kind)
+
+
+def axl4_path(build: Path, job: Job) -> Path:
+    return build / "layouts" / job.layout_key / AXL4_FILE
+
+
+def template_directory(build: Path, job: Job) -> Path:
+    """The template engines: of the build directory, or those that the config names."""
+    return job.template_directory or build / "templates" / job.template_key
+
+
+def walk_path(build: Path, job: Job) -> Path:
+    return build / "walks" / f"{job.template_key}.json"
+
+
+def confirmed_path(build: Path, job: Job) -> Path:
+    return build / "confirmed" / f"{job.template_key}.json"
+
+
+def part_path(build: Path, job: Job, kind: str, layer: int) -> Path:
+    """A patched engine that waits for its set."""
+    return build / "parts" / job.identity / engine_file(job.template_model, job.options.prefill_len, kind, layer)
+
+
+def report_path(build: Path, job: Job, kind: str, layer: int) -> Path:
+    """The report of a patched engine, written after it."""
+    part = part_path(build, job, kind, layer)
+    return part.with_name(f"{part.name}.json")
+
+
+def set_directory(build: Path, job: Job) -> Path:
+    return build / "sets" / f"{job.config.name}-{job.identity}"
+
+
+def set_link(build: Path, job: Job) -> Path:
+    """A link under the plain name to the set that was built last."""
+    return build / "sets" / job.config.name
+
+
+def plan_path(build: Path, job: Job) -> Path:
+    """Written when a source has been checked against its templates."""
+    return build / "parts" / job.identity / "plan.json"
