@@ -40,11 +40,15 @@ def render_chat(
         wants too much time, memory or output.
     """
     if not tokenizer.chat_template:
-        raise ChatTemplateError("the model has no chat template", where=CHAT_TEMPLATE)
+        raise ChatTemplateError("the model has no chat template", file=tokenizer.file, where=CHAT_TEMPLATE)
     vocabulary = tokenizer.vocabulary
     names = {"bos_token": tokenizer.token(vocabulary.bos_id), "eos_token": tokenizer.token(vocabulary.eos_id)}
     fixed = {"messages": list(messages), "add_generation_prompt": add_generation_prompt}
-    return render_template(tokenizer.chat_template, {**names, **variables, **fixed})
+    try:
+        return render_template(tokenizer.chat_template, {**names, **variables, **fixed})
+    except ChatTemplateError as error:
+        error.file = tokenizer.file
+        raise
 
 
 def render_template(source: str, variables: Mapping[str, Any], cpu_seconds: int = CPU_SECONDS) -> str:

@@ -79,9 +79,16 @@ def render(source: str, variables: dict[str, Any]) -> str:
 
 def limit_process(cpu_seconds: int) -> None:
     """Beyond the limit on memory Python raises MemoryError, beyond the one on time the kernel ends the process."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 1))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _limit(resource.RLIMIT_AS, MEMORY_BYTES)
+    _limit(resource.RLIMIT_CPU, cpu_seconds)
+    _limit(resource.RLIMIT_CORE, 0)
+
+
+def _limit(kind: int, amount: int) -> None:
+    """The hard limit may be lower already and cannot be raised."""
+    _, hard = resource.getrlimit(kind)
+    amount = amount if hard == resource.RLIM_INFINITY else min(amount, hard)
+    resource.setrlimit(kind, (amount, hard))
 
 
 def _report(kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:

@@ -32,8 +32,12 @@ _TOKENS, _MERGES, _TYPES, _SCORES = (PREFIX + key for key in ("tokens", "merges"
 
 def tokenizer_files(tokenizer: Tokenizer) -> dict[str, bytes]:
     """The two files, name to content. The same tokenizer gives the same bytes."""
+    library = json.loads(tokenizer.model.library.to_str())
+    # Ours alone, and no row of the embedding has its id.
+    if library["model"]["vocab"].pop(MISSING_BYTE, None) is not None:
+        library["model"]["unk_token"] = None
     kept = json.dumps(_kept_metadata(tokenizer), ensure_ascii=False, indent=1)
-    return {TOKENIZER_FILE: tokenizer.model.library.to_str().encode(), METADATA_FILE: kept.encode()}
+    return {TOKENIZER_FILE: json.dumps(library, ensure_ascii=False).encode(), METADATA_FILE: kept.encode()}
 
 
 def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
@@ -62,7 +66,7 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     metadata[_TOKENS] = _tokens(model["vocab"], fields.required(kept, "vocab_size", int), folder / TOKENIZER_FILE)
     metadata[_MERGES] = _merges(model.get("merges"), folder / TOKENIZER_FILE)
     metadata[_TYPES] = _token_types(kept, len(metadata[_TOKENS]), folder / METADATA_FILE)
-    return tokenizer_from_gguf(metadata)
+    return tokenizer_from_gguf(metadata, folder / METADATA_FILE)
 
 
 def _kept_metadata(tokenizer: Tokenizer) -> dict[str, Any]:
@@ -101,7 +105,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _tokens(vocab: Mapping[str, Any], count: int, path: Path) -> list[str]:
-    by_id = {i: token for token, i in vocab.items() if token != MISSING_BYTE}
+    by_id = {i: token for token, i in vocab.items()}
     if len(by_id) != count:
         raise TokenizerError("number of tokens", file=path, where="model.vocab", expected=count, found=len(by_id))
     for i in range(count):

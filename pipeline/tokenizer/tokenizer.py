@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from pipeline.tokenizer import fields
 from pipeline.tokenizer.bpe import BytePairs, byte_pairs
 from pipeline.tokenizer.errors import TokenizerError
-from pipeline.tokenizer.pretokenizers import PreTokenizer, pre_tokenizer
+from pipeline.tokenizer.pretokenizers import pre_tokenizer
 from pipeline.tokenizer.special import SpecialTokens
 from pipeline.tokenizer.spm import SentencePieces, byte_of
 from pipeline.tokenizer.stream import Stream
@@ -24,10 +25,17 @@ class Tokenizer:
     ----------
     vocabulary : tokens, kinds and special ids
     chat_template : the GGUF's template, or None
+    file : where the metadata was read, for messages
     """
 
-    def __init__(self, vocabulary: Vocabulary, model: BytePairs | SentencePieces, metadata: Mapping[str, Any]) -> None:
-        self.vocabulary, self.model, self.metadata = vocabulary, model, metadata
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        model: BytePairs | SentencePieces,
+        metadata: Mapping[str, Any],
+        file: Path | None = None,
+    ) -> None:
+        self.vocabulary, self.model, self.metadata, self.file = vocabulary, model, metadata, file
         self.chat_template = fields.scalar(metadata, CHAT_TEMPLATE, str)
         self._special = SpecialTokens(vocabulary)
 
@@ -115,27 +123,32 @@ def _checked(text: str) -> str:
     return text
 
 
-def tokenizer_from_gguf(metadata: Mapping[str, Any]) -> Tokenizer:
+def tokenizer_from_gguf(metadata: Mapping[str, Any], file: Path | None = None) -> Tokenizer:
     """Build the tokenizer that a GGUF describes.
 
     Parameters
     ----------
     metadata : key to value; arrays may be lists, NumPy arrays or any other iterable
+    file : where the metadata was read, for messages
 
     Raises
     ------
     TokenizerError : the model or the pre-tokenizer is unknown, or the vocabulary is not what it must be.
     """
+    try:
+        return Tokenizer(*_vocabulary_and_model(metadata), metadata, file)
+    except TokenizerError as error:
+        error.file = error.file or file
+        raise
+
+
+def _vocabulary_and_model(metadata: Mapping[str, Any]) -> tuple[Vocabulary, BytePairs | SentencePieces]:
     model = fields.required(metadata, PREFIX + "model", str)
     if model == "llama":
         vocabulary = vocabulary_from_gguf(metadata, add_bos=True)
-        return Tokenizer(vocabulary, SentencePieces(vocabulary), metadata)
+        return vocabulary, SentencePieces(vocabulary)
     if model == "gpt2":
-        pre = _pre(metadata)
+        pre = pre_tokenizer(fields.scalar(metadata, PREFIX + "pre", str) or "default")
         vocabulary = vocabulary_from_gguf(metadata, pre.add_bos)
-        return Tokenizer(vocabulary, byte_pairs(vocabulary, metadata, pre), metadata)
+        return vocabulary, byte_pairs(vocabulary, metadata, pre)
     raise TokenizerError("unknown tokenizer model", where=PREFIX + "model", expected="gpt2 or llama", found=model)
-
-
-def _pre(metadata: Mapping[str, Any]) -> PreTokenizer:
-    return pre_tokenizer(fields.scalar(metadata, PREFIX + "pre", str) or "default")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +27,7 @@ def _tokenizer(template: str | None, **options: Any) -> Tokenizer:
     vocabulary = with_tokens(boundary_vocabulary(), ["<|im_start|>", "<|im_end|>"], 3)
     size = len(vocabulary["tokens"])
     metadata = prefixed(vocabulary | {"bos_token_id": size - 2, "eos_token_id": size - 1} | options)
-    return tokenizer_from_gguf(metadata | ({CHAT_TEMPLATE: template} if template is not None else {}))
+    return tokenizer_from_gguf(metadata | ({CHAT_TEMPLATE: template} if template is not None else {}), Path("m.gguf"))
 
 
 def test_chatml_text() -> None:
@@ -77,7 +78,7 @@ def test_ids_parse_special_and_add_bos_once() -> None:
 
 @pytest.mark.parametrize("template", [None, ""])
 def test_missing_template_refused(template: str | None) -> None:
-    with pytest.raises(ChatTemplateError, match=r"tokenizer\.chat_template: the model has no chat template"):
+    with pytest.raises(ChatTemplateError, match=r"m\.gguf: tokenizer\.chat_template: the model has no chat template"):
         render_chat(_tokenizer(template), MESSAGES)
 
 

@@ -68,6 +68,12 @@ def test_other_programs_read_the_same_ids(build: Callable[[], Tokenizer], tmp_pa
         assert library.encode(text, add_special_tokens=False).ids == ours.encode(text, False, True)
 
 
+def test_no_token_beyond_the_vocabulary_is_written() -> None:
+    tokenizer = _few_bytes()
+    library = tokenizers.Tokenizer.from_str(tokenizer_files(tokenizer)[TOKENIZER_FILE].decode())
+    assert library.get_vocab_size() == tokenizer.vocab_size == 3
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_missing_file_named(name: str, tmp_path: Path) -> None:
     save_tokenizer(_few_bytes(), tmp_path)
@@ -102,8 +108,9 @@ def _edit(path: Path, change: Change) -> None:
 def test_tampered_file_refused(name: str, change: Change, cause: str, tmp_path: Path) -> None:
     save_tokenizer(_few_bytes(), tmp_path)
     _edit(tmp_path / name, change)
-    with pytest.raises(EngineSetError, match=cause):
+    with pytest.raises(EngineSetError, match=cause) as caught:
         load_tokenizer(tmp_path)
+    assert str(tmp_path) in str(caught.value)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff"])
