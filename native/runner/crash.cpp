@@ -18,7 +18,23 @@ void finish(int signal) {
     raise(signal);
 }
 
+unsigned teardown_seconds = 30;
+std::string last_line;  // whole before the alarm that prints it is set
+
+void give_up(int) {
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, last_line.data(), last_line.size());
+    _exit(1);
+}
+
 }  // namespace
+
+void set_teardown_limit(unsigned seconds) { teardown_seconds = seconds; }
+
+void limit_teardown(const std::string& line) {
+    last_line = line + "\n";
+    std::signal(SIGALRM, give_up);
+    alarm(teardown_seconds);
+}
 
 void install_crash_handler(const Library& library) {
     finalize = library.axclFinalize;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "library.hpp"
 
 namespace runner {
@@ -7,5 +9,12 @@ namespace runner {
 // On SIGSEGV, SIGBUS, SIGILL, SIGFPE or SIGABRT: axclFinalize under an alarm of 3 s, then die of the signal as usual.
 // A card whose process vanishes in the middle of a call stays wedged until it is rebooted.
 void install_crash_handler(const Library& library);
+
+// Seconds that giving the card back may take once a driver call has failed.
+void set_teardown_limit(unsigned seconds);
+
+// From now on the process ends within that time, with `line` on standard error and status 1: calls to a card that has
+// dropped off the bus never return.
+void limit_teardown(const std::string& line);
 
 }  // namespace runner

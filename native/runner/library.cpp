@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdio>
 
+#include "crash.hpp"
 #include "faults.hpp"
 
 namespace runner {
@@ -59,7 +60,9 @@ std::string describe(axcl::Error code) {
 
 void check(axcl::Error code, const char* call, const std::string& about) {
     if (code == axcl::kSuccess) return;
-    throw DeviceFault(std::string(call) + ": " + describe(code) + (about.empty() ? "" : ": " + about));
+    const std::string line = std::string(call) + ": " + describe(code) + (about.empty() ? "" : ": " + about);
+    limit_teardown(one_line(line));
+    throw DeviceFault(line);
 }
 
 }  // namespace runner

@@ -67,7 +67,7 @@ struct Library {
 // "0x80300507 (memory: no memory)"
 std::string describe(axcl::Error code);
 
-// Throws DeviceFault "call: code (meaning): about" unless `code` is success.
+// Throws DeviceFault "call: code (meaning): about" unless `code` is success; teardown is on the clock from there.
 void check(axcl::Error code, const char* call, const std::string& about = {});
 
 }  // namespace runner

@@ -24,6 +24,7 @@ struct Options {
     DeviceChoice device;
     LoadPolicy load;
     double connect_timeout = 15;
+    unsigned teardown_limit = 30;
     std::vector<std::int32_t> tokens;
     std::uint64_t max_tokens = 32, seed = 0;
     std::optional<double> temperature, top_p;
@@ -38,6 +39,8 @@ void declare(CLI::App& app, Options& o) {
     app.add_option("--connect-timeout", o.connect_timeout, "seconds to wait for a device to appear")->check(CLI::Range(0, 3600));
     app.add_option("--load-pause", o.load.pause_milliseconds, "milliseconds before a failed load is tried again")
         ->check(CLI::Range(0, 60000));
+    app.add_option("--teardown-limit", o.teardown_limit, "seconds to give the card back after a failed call")
+        ->check(CLI::Range(1, 3600));
     auto* tokens = app.add_option("--tokens", o.tokens, "prompt, token ids")->delimiter(',');
     app.add_option("--max-tokens", o.max_tokens, "tokens to generate");
     app.add_option("--temperature", o.temperature, "0: greedy");
@@ -66,6 +69,7 @@ void run(Options& o) {
     const GenerateRequest request = request_of(o, config);
     const Library library(o.library);
     install_crash_handler(library);
+    set_teardown_limit(o.teardown_limit);
     o.device.connect_timeout_milliseconds = static_cast<int>(o.connect_timeout * 1000);
     const Session session(library, o.device);
     Chain chain(library, config, o.load);

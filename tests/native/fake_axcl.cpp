@@ -279,6 +279,7 @@ EXPORT axcl::Error axclrtEngineCreateIO(axcl::IoInfo info, axcl::Io* io) {
 
 EXPORT axcl::Error axclrtEngineDestroyIO(axcl::Io io) {
     note({{"call", "axclrtEngineDestroyIO"}});
+    std::this_thread::sleep_for(std::chrono::seconds(option("hang_seconds")));
     delete static_cast<IoObject*>(io);
     return 0;
 }

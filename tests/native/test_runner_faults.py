@@ -201,3 +201,33 @@ def test_faults_reader_that_goes_away(fake_set: Path, tmp_path: Path) -> None:
         error = child.stderr.read()
     assert (child.returncode, error) == (1, b"standard output: Broken pipe\n")
     assert [call["call"] for call in read_calls(log)][-4:] == FINALIZED
+
+
+def test_faults_card_that_hangs_after_a_failed_call_is_left(fake_set: Path, tmp_path: Path) -> None:
+    ran = run_fake(fake_set, tmp_path, "--tokens", "1", "--teardown-limit", "1", failing_execute=1, hang_seconds=100)
+    assert (ran.code, len(ran.err)) == (1, 1)
+    assert ran.err[0].startswith("axclrtEngineExecute: 0x8030070C")
+    assert ran.names()[-1] == "axclrtEngineDestroyIO"
+
+
+def test_faults_signal_while_waiting_for_a_request(fake_set: Path, tmp_path: Path) -> None:
+    environment, log = write_options(tmp_path)
+    command = [runner_path(), fake_set, "--lib", fake_runtime(), "--serve"]
+    with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None and child.stdout is not None
+        child.stdin.write(b"{}\n")
+        child.stdin.flush()
+        assert b"error" in child.stdout.readline()
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(20) == 143
+    assert [call["call"] for call in read_calls(log)][-4:] == FINALIZED
+
+
+def test_faults_crash_still_finalizes(fake_set: Path, tmp_path: Path) -> None:
+    environment, log = write_options(tmp_path, execute_ms=20)
+    command = [runner_path(), fake_set, "--lib", fake_runtime(), "--tokens", "20", "--max-tokens", "100"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None and child.stdout.readline() == b"21\n"
+        child.send_signal(signal.SIGSEGV)
+        assert child.wait(20) == -signal.SIGSEGV
+    assert [call["call"] for call in read_calls(log)][-1] == "axclFinalize"
