@@ -16,7 +16,10 @@ Bytes = npt.NDArray[np.uint8]
 def weight_blob(path: Path) -> Blob:
     """Name, offset and size of the weights in `path`: the whole file unless it is an `.axmodel`."""
     if path.suffix == ".axmodel":
-        return walk_engine(path).weights
+        blob = walk_engine(path).weights
+        if blob.size == 0:
+            raise AxmodelError("the weights are empty", file=path, where=blob.name, offset=blob.offset)
+        return blob
     size = path.stat().st_size
     if size == 0:
         raise AxmodelError("the file is empty", file=path, offset=0)

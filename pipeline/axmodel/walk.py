@@ -203,7 +203,7 @@ def _keys(info: str, where: str) -> tuple[str, str | None]:
         dotneus: Any = json.loads(info)["dotneus"]
         microcode = dotneus[0]["neu_key"]
         extra = [item["const_data_key"] for item in dotneus[0].get("extra_inputs", []) if "const_data_key" in item]
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
         raise AxmodelError(f"not the JSON of an NPU graph: {error!r}", where=where) from None
     if not isinstance(microcode, str) or not all(isinstance(key, str) for key in extra):
         raise AxmodelError("keys are not text", where=where)
