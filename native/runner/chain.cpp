@@ -23,16 +23,18 @@ std::byte* offset(void* base, std::uint64_t bytes) { return static_cast<std::byt
 
 void check_same_shape(const Engine& first, const LayerShape& expected, const Engine& engine, const LayerShape& found) {
     const auto text = [](const LayerShape& s) {
-        std::string line = "hidden " + std::to_string(s.hidden) + ", kv " + std::to_string(s.kv_width) + ", cache rows " +
-                           std::to_string(s.cache_rows) + ", groups";
+        std::string line = "hidden " + std::to_string(s.hidden) + ", kv " + std::to_string(s.kv_width) +
+                           ", cache rows " + std::to_string(s.cache_rows) + ", groups";
         for (const Group& g : s.groups) line += " " + std::to_string(g.tokens) + "@" + std::to_string(g.history);
         return line;
     };
     if (expected == found) return;
-    throw Fault(engine.file() + ": differs from " + first.file() + ": expected " + text(expected) + ", found " + text(found));
+    throw Fault(engine.file() + ": differs from " + first.file() + ": expected " + text(expected) + ", found " +
+                text(found));
 }
 
-void expect_elements(const Engine& engine, const char* tensor, std::uint64_t found, const char* field, std::uint64_t expected) {
+void expect_elements(const Engine& engine, const char* tensor, std::uint64_t found, const char* field,
+                     std::uint64_t expected) {
     if (found == expected) return;
     throw Fault(engine.file() + ": " + tensor + ": expected " + std::to_string(expected) + " elements (" + field +
                 " of config.json), found " + std::to_string(found));
@@ -106,7 +108,8 @@ void Chain::allocate() {
     }
 }
 
-// Even layers read hidden[0] and write hidden[1], odd ones the other way: no call reads what it writes, none is rebound.
+// Even layers read hidden[0] and write hidden[1], odd ones the other way: no call reads what it writes, none is
+// rebound.
 void Chain::bind_layer(std::size_t l) {
     Layer& layer = layers_[l];
     const Engine& engine = layer.engine;

@@ -81,7 +81,7 @@ class Chain {
     LayerShape shape_;
     Buffers buffers_{};
     Staging staging_{};
-    axcl::Io post_first_ = nullptr;  // reads row 0 of the last layer's output in place
+    axcl::Io post_first_ = nullptr;   // reads row 0 of the last layer's output in place
     axcl::Io post_copied_ = nullptr;  // reads a row that was copied to a base address of its own
     std::uint64_t position_ = 0;
     std::uint32_t last_tokens_ = 0;

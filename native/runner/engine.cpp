@@ -30,17 +30,25 @@ struct Side {
 };
 
 Side input_side(const Library& lib) {
-    return {"inputs", lib.axclrtEngineGetNumInputs, lib.axclrtEngineGetInputNameByIndex, lib.axclrtEngineGetInputDataType,
-            lib.axclrtEngineGetInputSizeByIndex, lib.axclrtEngineGetInputIndexByName};
+    return {"inputs",
+            lib.axclrtEngineGetNumInputs,
+            lib.axclrtEngineGetInputNameByIndex,
+            lib.axclrtEngineGetInputDataType,
+            lib.axclrtEngineGetInputSizeByIndex,
+            lib.axclrtEngineGetInputIndexByName};
 }
 
 Side output_side(const Library& lib) {
-    return {"outputs", lib.axclrtEngineGetNumOutputs, lib.axclrtEngineGetOutputNameByIndex,
-            lib.axclrtEngineGetOutputDataType, lib.axclrtEngineGetOutputSizeByIndex,
+    return {"outputs",
+            lib.axclrtEngineGetNumOutputs,
+            lib.axclrtEngineGetOutputNameByIndex,
+            lib.axclrtEngineGetOutputDataType,
+            lib.axclrtEngineGetOutputSizeByIndex,
             lib.axclrtEngineGetOutputIndexByName};
 }
 
-Tensor read_tensor(const Side& side, axcl::IoInfo info, const std::string& file, std::uint32_t i, std::uint32_t groups) {
+Tensor read_tensor(const Side& side, axcl::IoInfo info, const std::string& file, std::uint32_t i,
+                   std::uint32_t groups) {
     const char* name = side.name(info, i);
     if (name == nullptr) throw Fault(file + ": " + side.what + " " + std::to_string(i) + " has no name");
     Tensor tensor{name, i, axcl::DataType::none, {}};
@@ -49,8 +57,8 @@ Tensor read_tensor(const Side& side, axcl::IoInfo info, const std::string& file,
     for (std::uint32_t group = 0; group < groups; ++group) {
         const std::uint64_t bytes = side.size(info, group, i);
         if (bytes == 0 || bytes >= kMaxBytes) {
-            throw Fault(file + ": " + name + ": size in group " + std::to_string(group) + ": expected below 2^32, found " +
-                        std::to_string(bytes));
+            throw Fault(file + ": " + name + ": size in group " + std::to_string(group) +
+                        ": expected below 2^32, found " + std::to_string(bytes));
         }
         tensor.bytes.push_back(bytes);
     }
@@ -72,7 +80,8 @@ const Tensor& find(const std::vector<Tensor>& tensors, const std::string& file, 
     throw Fault(file + ": has no tensor " + name);
 }
 
-void check_all_bound(const std::vector<Tensor>& tensors, const std::vector<Binding>& bindings, const std::string& file) {
+void check_all_bound(const std::vector<Tensor>& tensors, const std::vector<Binding>& bindings,
+                     const std::string& file) {
     for (const Tensor& tensor : tensors) {
         if (std::ranges::count(bindings, &tensor, &Binding::tensor) != 1) {
             throw Fault(file + ": the runner has no buffer for tensor " + tensor.name);
@@ -83,7 +92,10 @@ void check_all_bound(const std::vector<Tensor>& tensors, const std::vector<Bindi
 }  // namespace
 
 Engine::Engine(Resources& resources, const std::filesystem::path& file)
-    : library_(&resources.library()), file_(file.string()), model_(resources.load(file)), info_(resources.info(model_)) {
+    : library_(&resources.library()),
+      file_(file.string()),
+      model_(resources.load(file)),
+      info_(resources.info(model_)) {
     std::int32_t groups = 0;
     check(library_->axclrtEngineGetShapeGroupsCount(info_, &groups), "axclrtEngineGetShapeGroupsCount", file_);
     groups_ = checked_count(static_cast<std::uint32_t>(groups), file_, "shape groups");

@@ -27,8 +27,8 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 void check_tokens(const Chain& chain, const std::vector<std::int32_t>& tokens) {
     if (tokens.empty()) throw Fault("tokens: expected one or more, found none");
     if (tokens.size() > chain.context()) {
-        throw Fault("tokens: expected at most " + std::to_string(chain.context()) + " (the context of the set), found " +
-                    std::to_string(tokens.size()));
+        throw Fault("tokens: expected at most " + std::to_string(chain.context()) +
+                    " (the context of the set), found " + std::to_string(tokens.size()));
     }
     for (const std::int32_t token : tokens) {
         if (token >= 0 && static_cast<std::uint64_t>(token) < chain.vocab()) continue;

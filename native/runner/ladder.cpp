@@ -22,7 +22,9 @@ Chunk next_chunk(const LayerShape& shape, std::uint64_t history, std::uint64_t w
     for (const Group& group : shape.groups) {
         const std::uint32_t tokens = prefill || group.tokens == 1 ? capacity(group, shape, history, waiting) : 0;
         if (tokens == 0) continue;
-        const auto cost = [](const Chunk& c) { return std::tuple(-std::int64_t{c.tokens}, c.group->tokens, c.group->history); };
+        const auto cost = [](const Chunk& c) {
+            return std::tuple(-std::int64_t{c.tokens}, c.group->tokens, c.group->history);
+        };
         const Chunk candidate{&group, tokens};
         if (best.group == nullptr || cost(candidate) < cost(best)) best = candidate;
     }

@@ -31,9 +31,9 @@ const char* sub_name(std::uint32_t sub) {
 }
 
 const char* id_name(std::uint32_t id) {
-    constexpr std::array names{"?",      "failed", "null pointer", "illegal parameter", "unsupported", "timeout",
-                               "busy",   "no memory", "encode",    "decode", "unexpected response", "open failed",
-                               "execute failed"};
+    constexpr std::array names{
+        "?",         "failed", "null pointer", "illegal parameter",   "unsupported", "timeout",       "busy",
+        "no memory", "encode", "decode",       "unexpected response", "open failed", "execute failed"};
     return id < names.size() ? names[id] : "see the runtime's documentation";
 }
 
@@ -41,8 +41,8 @@ const char* id_name(std::uint32_t id) {
 
 Library::Library(const std::string& requested) : path(requested.empty() ? kDefaultName : requested) {
     void* handle = open(path);
-#define RUNNER_RESOLVE(name)                    \
-    resolve(handle, #name, name);               \
+#define RUNNER_RESOLVE(name)      \
+    resolve(handle, #name, name); \
     if (name == nullptr) throw Fault(path + ": required symbol " #name " is missing");
     RUNNER_REQUIRED(RUNNER_RESOLVE)
 #undef RUNNER_RESOLVE

@@ -5,45 +5,45 @@
 
 #include "axcl_abi.hpp"
 
-#define RUNNER_REQUIRED(X)              \
-    X(axclInit)                         \
-    X(axclFinalize)                     \
-    X(axclSetLogLevel)                  \
-    X(axclrtGetDeviceList)              \
-    X(axclrtSetDevice)                  \
-    X(axclrtResetDevice)                \
-    X(axclrtCreateContext)              \
-    X(axclrtDestroyContext)             \
-    X(axclrtSetCurrentContext)          \
-    X(axclrtMalloc)                     \
-    X(axclrtFree)                       \
-    X(axclrtMallocHost)                 \
-    X(axclrtFreeHost)                   \
-    X(axclrtMemset)                     \
-    X(axclrtMemcpy)                     \
-    X(axclrtEngineInit)                 \
-    X(axclrtEngineFinalize)             \
-    X(axclrtEngineGetVNpuKind)          \
-    X(axclrtEngineLoadFromFile)         \
-    X(axclrtEngineUnload)               \
-    X(axclrtEngineGetIOInfo)            \
-    X(axclrtEngineDestroyIOInfo)        \
-    X(axclrtEngineGetShapeGroupsCount)  \
-    X(axclrtEngineGetNumInputs)         \
-    X(axclrtEngineGetNumOutputs)        \
-    X(axclrtEngineGetInputSizeByIndex)  \
-    X(axclrtEngineGetOutputSizeByIndex) \
-    X(axclrtEngineGetInputIndexByName)  \
-    X(axclrtEngineGetOutputIndexByName) \
-    X(axclrtEngineGetInputNameByIndex)  \
-    X(axclrtEngineGetOutputNameByIndex) \
-    X(axclrtEngineGetInputDataType)     \
-    X(axclrtEngineGetOutputDataType)    \
-    X(axclrtEngineCreateIO)             \
-    X(axclrtEngineDestroyIO)            \
+#define RUNNER_REQUIRED(X)                \
+    X(axclInit)                           \
+    X(axclFinalize)                       \
+    X(axclSetLogLevel)                    \
+    X(axclrtGetDeviceList)                \
+    X(axclrtSetDevice)                    \
+    X(axclrtResetDevice)                  \
+    X(axclrtCreateContext)                \
+    X(axclrtDestroyContext)               \
+    X(axclrtSetCurrentContext)            \
+    X(axclrtMalloc)                       \
+    X(axclrtFree)                         \
+    X(axclrtMallocHost)                   \
+    X(axclrtFreeHost)                     \
+    X(axclrtMemset)                       \
+    X(axclrtMemcpy)                       \
+    X(axclrtEngineInit)                   \
+    X(axclrtEngineFinalize)               \
+    X(axclrtEngineGetVNpuKind)            \
+    X(axclrtEngineLoadFromFile)           \
+    X(axclrtEngineUnload)                 \
+    X(axclrtEngineGetIOInfo)              \
+    X(axclrtEngineDestroyIOInfo)          \
+    X(axclrtEngineGetShapeGroupsCount)    \
+    X(axclrtEngineGetNumInputs)           \
+    X(axclrtEngineGetNumOutputs)          \
+    X(axclrtEngineGetInputSizeByIndex)    \
+    X(axclrtEngineGetOutputSizeByIndex)   \
+    X(axclrtEngineGetInputIndexByName)    \
+    X(axclrtEngineGetOutputIndexByName)   \
+    X(axclrtEngineGetInputNameByIndex)    \
+    X(axclrtEngineGetOutputNameByIndex)   \
+    X(axclrtEngineGetInputDataType)       \
+    X(axclrtEngineGetOutputDataType)      \
+    X(axclrtEngineCreateIO)               \
+    X(axclrtEngineDestroyIO)              \
     X(axclrtEngineSetInputBufferByIndex)  \
     X(axclrtEngineSetOutputBufferByIndex) \
-    X(axclrtEngineCreateContext)        \
+    X(axclrtEngineCreateContext)          \
     X(axclrtEngineExecute)
 
 #define RUNNER_OPTIONAL(X) X(axclsimReport)

@@ -1,8 +1,9 @@
 // Log-softmax in double with an exp and a log of our own: the same bits on every machine and C library.
 //
 // exp(x): NaN gives NaN, x < -745.2 gives 0, x > 709.7 gives +inf; n = rint(x * log2(e)) (ties to even);
-//   r = fma(n, -ln2_hi, x), r = fma(n, -ln2_lo, r), |r| <= 0.347; p = sum of r^k / k! for k = 13 … 0 by Horner with fma,
-//   coefficients the doubles nearest to 1/k!; the result is ldexp(p, n). Error below 1 ulp where the result is normal.
+//   r = fma(n, -ln2_hi, x), r = fma(n, -ln2_lo, r), |r| <= 0.347; p = sum of r^k / k! for k = 13 … 0 by Horner with
+//   fma, coefficients the doubles nearest to 1/k!; the result is ldexp(p, n). Error below 1 ulp where the result is
+//   normal.
 // log(x), x > 0 and finite: x = m * 2^e with sqrt(1/2) <= m < sqrt(2); s = (m - 1) / (m + 1), z = s * s;
 //   q = sum of z^k / (2k + 1) for k = 10 … 1 by Horner with fma, times z; t = fma(2 * s, q, 2 * s);
 //   the result is fma(e, ln2_hi, fma(e, ln2_lo, t)). Error below 2 ulp.
@@ -34,7 +35,7 @@ inline double exp_fixed(double x) {
     if (std::isnan(x)) return x;
     if (x < -745.2) return 0.0;
     if (x > 709.7) return std::numeric_limits<double>::infinity();
-    constexpr std::array<double, 14> factorials{1,     1,      2,       6,        24,        120,       720,
+    constexpr std::array<double, 14> factorials{1,    1,     2,      6,       24,       120,       720,
                                                 5040, 40320, 362880, 3628800, 39916800, 479001600, 6227020800};
     const double n = std::nearbyint(x * kLog2E);
     const double r = std::fma(n, -kLn2Lo, std::fma(n, -kLn2Hi, x));

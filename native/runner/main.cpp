@@ -36,7 +36,8 @@ void declare(CLI::App& app, Options& o) {
     app.add_option("SET", o.set, "directory of the engine set")->required();
     app.add_option("--lib", o.library, "libaxcl_rt.so to use (default: the loader's)");
     app.add_option("--device", o.device.id, "device id as the library lists it (default: the first)");
-    app.add_option("--connect-timeout", o.connect_timeout, "seconds to wait for a device to appear")->check(CLI::Range(0, 3600));
+    app.add_option("--connect-timeout", o.connect_timeout, "seconds to wait for a device to appear")
+        ->check(CLI::Range(0, 3600));
     app.add_option("--load-pause", o.load.pause_milliseconds, "milliseconds before a failed load is tried again")
         ->check(CLI::Range(0, 60000));
     app.add_option("--teardown-limit", o.teardown_limit, "seconds to give the card back after a failed call")

@@ -49,7 +49,8 @@ std::vector<std::int32_t> ids(const json& request, const char* name) {
     if (!value.is_array()) wrong(name, "a list of token ids", value);
     std::vector<std::int32_t> list;
     for (const json& id : value) {
-        const bool fits = id.is_number_unsigned() && id.get<std::uint64_t>() <= std::numeric_limits<std::int32_t>::max();
+        const bool fits =
+            id.is_number_unsigned() && id.get<std::uint64_t>() <= std::numeric_limits<std::int32_t>::max();
         if (!fits) wrong(name, "token ids", id);
         list.push_back(id.get<std::int32_t>());
     }
@@ -72,7 +73,8 @@ void check_sampling(const Sampling& sampling) {
 }
 
 GenerateRequest parse_generate(const json& request, const SetConfig& config) {
-    check_keys(request, {"op", "tokens", "max_tokens", "temperature", "top_k", "top_p", "seed", "prefill", "eos", "ignore_eos"});
+    check_keys(request,
+               {"op", "tokens", "max_tokens", "temperature", "top_k", "top_p", "seed", "prefill", "eos", "ignore_eos"});
     GenerateRequest parsed;
     parsed.tokens = ids(request, "tokens");
     parsed.max_tokens = count(request, "max_tokens", parsed.max_tokens);

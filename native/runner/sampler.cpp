@@ -50,7 +50,8 @@ std::int32_t Sampler::pick(std::span<const std::uint16_t> logits) {
     check_logits(logits);
     if (sampling_.temperature == 0) return greedy(logits);
     order_by_falling_logit(logits, order_);
-    const std::size_t top_k = sampling_.top_k == 0 ? logits.size() : std::min<std::size_t>(sampling_.top_k, logits.size());
+    const std::size_t top_k =
+        sampling_.top_k == 0 ? logits.size() : std::min<std::size_t>(sampling_.top_k, logits.size());
     const double max = bf16_value(logits[order_[0]]);
     weights_.resize(top_k);
     double total = 0;

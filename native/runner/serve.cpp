@@ -39,7 +39,8 @@ json answer(const Library& library, Chain& chain, const SetConfig& config, const
     }
     if (op == "score") return score_answer(score(chain, parse_score(request)));
     if (op == "report" && request.size() == 1) return report(library);
-    throw Fault("op: expected generate, score or report, found " + request.dump(-1, ' ', true, json::error_handler_t::replace));
+    throw Fault("op: expected generate, score or report, found " +
+                request.dump(-1, ' ', true, json::error_handler_t::replace));
 }
 
 }  // namespace

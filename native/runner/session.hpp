@@ -10,7 +10,7 @@
 namespace runner {
 
 struct DeviceChoice {
-    std::optional<std::int32_t> id;        // none: the first of the list
+    std::optional<std::int32_t> id;            // none: the first of the list
     int connect_timeout_milliseconds = 15000;  // a card that has just booted is not listed for some seconds
 };
 

@@ -145,7 +145,8 @@ SetConfig read_set_config(const fs::path& directory) {
     config.hidden = fields.count("tokens_embed_size", kMaxDimension);
     read_eos(fields, config);
     check_embedding(config);
-    const fs::path post_config = directory / (fields.has("post_config_path") ? fields.text("post_config_path") : "post_config.json");
+    const fs::path post_config =
+        directory / (fields.has("post_config_path") ? fields.text("post_config_path") : "post_config.json");
     if (fs::exists(post_config)) config.sampling = read_sampling(Fields(post_config));
     return config;
 }

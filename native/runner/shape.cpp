@@ -54,7 +54,8 @@ void check_group(const Engine& engine, const LayerShape& shape, const Group& gro
 void read_decode(const Engine& engine, LayerShape& shape, const Group& group) {
     const std::uint64_t kv = engine.output("K_cache_out").bytes[group.index];
     const std::uint64_t cache = engine.input("K_cache").bytes[group.index];
-    if (cache == kv) throw Fault(engine.file() + ": K_cache: a recurrent state, expected the cache of an attention layer");
+    if (cache == kv)
+        throw Fault(engine.file() + ": K_cache: a recurrent state, expected the cache of an attention layer");
     shape.hidden = engine.input("input").bytes[group.index] / kElement;
     shape.kv_width = kv / kElement;
     if (shape.kv_width == 0 || shape.hidden == 0) throw Fault(engine.file() + ": input: rows of no elements");

@@ -1,4 +1,5 @@
-// SIGINT, SIGTERM and SIGHUP noted at any time, acted upon between driver calls: a process killed inside one wedges the card.
+// SIGINT, SIGTERM and SIGHUP noted at any time, acted upon between driver calls: a process killed inside one wedges the
+// card.
 #pragma once
 
 namespace runner::signals {

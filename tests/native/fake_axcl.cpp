@@ -1,8 +1,10 @@
-// A libaxcl_rt.so for the runner's tests: it computes next to nothing and writes every call down, one JSON object a line.
+// A libaxcl_rt.so for the runner's tests: it computes next to nothing and writes every call down, one JSON object a
+// line.
 //
 // Engines are JSON files: {"kind": "layer", "hidden", "kv", "rows", "groups": [[tokens, history], ...]} or
 // {"kind": "post", "hidden", "vocab"}. The first element of a hidden row is a token id; a layer hands rows on and keeps
-// the id as the row's K and V; the post engine likes id + 1 best. FAKE_AXCL names a JSON file: "log" and the faults below.
+// the id as the row's K and V; the post engine likes id + 1 best. FAKE_AXCL names a JSON file: "log" and the faults
+// below.
 #include <array>
 #include <chrono>
 #include <cstring>
@@ -85,7 +87,11 @@ std::vector<unsigned> row_heads(std::uint64_t address, std::uint64_t rows, std::
 void add_layer_ports(Model& model) {
     const json& s = model.source;
     const std::uint64_t hidden = s["hidden"], kv = s["kv"], rows = s["rows"];
-    model.in = {{"K_cache", false, {}}, {"V_cache", false, {}}, {"indices", true, {}}, {"input", false, {}}, {"mask", false, {}}};
+    model.in = {{"K_cache", false, {}},
+                {"V_cache", false, {}},
+                {"indices", true, {}},
+                {"input", false, {}},
+                {"mask", false, {}}};
     model.out = {{"K_cache_out", false, {}}, {"V_cache_out", false, {}}, {"output", false, {}}};
     for (const auto& group : s["groups"]) {
         const std::uint64_t m = group[0], history = group[1];
@@ -95,7 +101,8 @@ void add_layer_ports(Model& model) {
         for (std::size_t i = 0; i < in.size(); ++i) model.in[i].bytes.push_back(in[i]);
         for (std::size_t i = 0; i < out.size(); ++i) model.out[i].bytes.push_back(out[i]);
     }
-    if (s.contains("extra_output")) model.out.push_back({s["extra_output"], false, std::vector<std::uint64_t>(s["groups"].size(), 2)});
+    if (s.contains("extra_output"))
+        model.out.push_back({s["extra_output"], false, std::vector<std::uint64_t>(s["groups"].size(), 2)});
 }
 
 void run_layer(const Model& model, const IoObject& io, std::uint32_t group) {
@@ -127,8 +134,11 @@ axcl::Error fail(std::uint32_t id) { return axcl::make_error(axcl::Sub::engine, 
 }  // namespace
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
-#define PLAIN(name, parameters) \
-    EXPORT axcl::Error name parameters { note({{"call", #name}}); return 0; }
+#define PLAIN(name, parameters)          \
+    EXPORT axcl::Error name parameters { \
+        note({{"call", #name}});         \
+        return 0;                        \
+    }
 
 PLAIN(axclFinalize, ())
 PLAIN(axclSetLogLevel, (std::int32_t))
@@ -200,7 +210,11 @@ EXPORT axcl::Error axclrtMemset(void* memory, std::uint8_t value, std::size_t si
 }
 
 EXPORT axcl::Error axclrtMemcpy(void* to, const void* from, std::size_t size, axcl::MemcpyKind kind) {
-    note({{"call", "axclrtMemcpy"}, {"to", number(to)}, {"from", number(from)}, {"bytes", size}, {"kind", static_cast<int>(kind)}});
+    note({{"call", "axclrtMemcpy"},
+          {"to", number(to)},
+          {"from", number(from)},
+          {"bytes", size},
+          {"kind", static_cast<int>(kind)}});
     const bool to_device = kind != axcl::MemcpyKind::device_to_host;
     const bool from_device = kind != axcl::MemcpyKind::host_to_device;
     std::memmove(to_device ? device(number(to)) : to, from_device ? device(number(from)) : from, size);
@@ -292,8 +306,10 @@ EXPORT axcl::Error axclrtEngineCreateContext(axcl::ModelId, axcl::EngineContextI
 EXPORT axcl::Error axclrtEngineExecute(axcl::ModelId id, axcl::EngineContextId, std::uint32_t group, axcl::Io handle) {
     const Model& model = *state().models[id - 1];
     const IoObject& io = *static_cast<IoObject*>(handle);
-    json entry{{"call", "axclrtEngineExecute"}, {"model", id}, {"kind", model.source["kind"]}, {"group", group},
-               {"io", number(handle)}, {"in", slots(model.in, io.in)}, {"out", slots(model.out, io.out)}};
+    json entry{{"call", "axclrtEngineExecute"},  {"model", id},
+               {"kind", model.source["kind"]},   {"group", group},
+               {"io", number(handle)},           {"in", slots(model.in, io.in)},
+               {"out", slots(model.out, io.out)}};
     const bool layer = model.source["kind"] == "layer";
     if (layer) {
         const std::uint64_t row = model.source["kv"].get<std::uint64_t>() * 2;
@@ -307,6 +323,9 @@ EXPORT axcl::Error axclrtEngineExecute(axcl::ModelId id, axcl::EngineContextId, 
     note(entry);
     std::this_thread::sleep_for(std::chrono::milliseconds(option("execute_ms")));
     if (++state().executes == option("failing_execute")) return axcl::kEngineExecute;
-    if (layer) run_layer(model, io, group); else run_post(model, io);
+    if (layer)
+        run_layer(model, io, group);
+    else
+        run_post(model, io);
     return 0;
 }

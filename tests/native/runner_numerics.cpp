@@ -1,7 +1,7 @@
 // The runner's exp, log, log-softmax and sampler behind a C interface, for test_runner_numerics.py.
 #include "logsoftmax.hpp"
-#include "sampler.hpp"
 #include "sampler.cpp"
+#include "sampler.hpp"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -18,8 +18,8 @@ EXPORT double nll(const std::uint16_t* logits, std::size_t n, std::size_t target
 }
 
 // -1 for logits that the sampler refuses.
-EXPORT void sample_many(const std::uint16_t* logits, std::size_t n, double temperature, std::uint64_t top_k, double top_p,
-                        std::uint64_t seed, std::int32_t* picked, std::size_t draws) {
+EXPORT void sample_many(const std::uint16_t* logits, std::size_t n, double temperature, std::uint64_t top_k,
+                        double top_p, std::uint64_t seed, std::int32_t* picked, std::size_t draws) {
     runner::Sampler sampler({temperature, top_k, top_p, seed});
     for (std::size_t i = 0; i < draws; ++i) {
         try {
