@@ -1,0 +1,103 @@
+"""The plan: what goes where, and every fault at once before a byte is written."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import pytest
+
+from layouts.stored import EngineLayout
+from pipeline.checkpoint.noise import NoiseCheckpoint
+from pipeline.errors import MismatchError
+from pipeline.model import ModelConfig, architecture_of
+from pipeline.refit.plan import all_plans, check_plan
+from pipeline.refit.refused import PlanRefusedError
+from tests.helpers.engines import ARCHITECTURES, small_options, true_layouts
+from tests.helpers.tiny import tiny_config
+
+CONFIG = tiny_config("qwen2")
+NOISE = NoiseCheckpoint(CONFIG, 1)
+LAYOUTS = true_layouts(NOISE, small_options())
+
+
+class Altered(NoiseCheckpoint):
+    """A checkpoint with other names and shapes than its configuration says."""
+
+    def __init__(
+        self, config: ModelConfig, without: str = "", shapes: dict[str, tuple[int, ...]] | None = None
+    ) -> None:
+        super().__init__(config, 1)
+        self._shapes = {name: shape for name, shape in self._shapes.items() if name != without} | (shapes or {})
+
+
+@pytest.mark.parametrize("tied", [False, True])
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_every_source_tensor_has_one_place(arch: str, tied: bool) -> None:
+    config = tiny_config(arch, tie_word_embeddings=tied)
+    sources = [source for plan in all_plans(config) for item in plan.assignments for source in item.sources]
+    assert sorted(sources) == sorted(NoiseCheckpoint(config, 1).names())
+    assert len(set(sources)) == len(sources) == 2 * len(architecture_of(config).layer) + 3
+    check_plan(config, true_layouts(NoiseCheckpoint(config, 1), small_options()), NoiseCheckpoint(config, 1))
+
+
+def faults(checkpoint: NoiseCheckpoint, layouts: dict[str, EngineLayout] | None = None) -> list[str]:
+    with pytest.raises(PlanRefusedError) as caught:
+        check_plan(CONFIG, layouts or LAYOUTS, checkpoint)
+    assert isinstance(caught.value, MismatchError)
+    assert str(caught.value).splitlines() == caught.value.faults
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    return caught.value.faults
+
+
+def test_every_wrong_dimension_is_listed() -> None:
+    other = replace(CONFIG, hidden_size=384, vocab_size=999, rope_theta=5e5, num_hidden_layers=3)
+    found = faults(NoiseCheckpoint(other, 1))
+    assert len(found) == 4
+    for line, (field, ours, theirs) in zip(
+        sorted(found),
+        [
+            ("hidden_size", 320, 384),
+            ("num_hidden_layers", 2, 3),
+            ("rope_theta", 10000.0, 500000.0),
+            ("vocab_size", 1000, 999),
+        ],
+        strict=True,
+    ):
+        assert line == f"noise-1: {field}: the template has {ours}, the source has {theirs}"
+
+
+def test_epsilon_counts_as_a_dimension() -> None:
+    """It is compiled into the microcode."""
+    (line,) = faults(NoiseCheckpoint(replace(CONFIG, rms_norm_eps=1e-6), 1))
+    assert "rms_norm_eps" in line
+
+
+def test_names_of_tokens_and_the_tie_do_not_count() -> None:
+    other = replace(CONFIG, bos_token_id=5, eos_token_ids=(7, 8), tie_word_embeddings=True, max_position_embeddings=9)
+    check_plan(CONFIG, LAYOUTS, NoiseCheckpoint(other, 1))
+
+
+def test_all_tensor_faults_at_once() -> None:
+    gate, bias = "model.layers.1.mlp.gate_proj.weight", "model.layers.0.self_attn.q_proj.bias"
+    shapes = {bias: (319,), "model.rotary.inv_freq": (32,), "lora.a": (4, 4)}
+    found = faults(Altered(CONFIG, without=gate, shapes=shapes))
+    assert sorted(found) == sorted(
+        [
+            f"noise-1: {gate}: missing, the template needs it as [864, 320]",
+            f"noise-1: {bias}: the template has [1, 320], the source has [319]",
+            "noise-1: model.rotary.inv_freq: no engine of the template has a place for it",
+            "noise-1: lora.a: no engine of the template has a place for it",
+        ]
+    )
+
+
+def test_template_without_a_place_and_with_one_too_many() -> None:
+    layer = LAYOUTS["layer"]
+    fewer = EngineLayout(layer.kind, layer.blob, layer.blob_bytes, layer.tensors[1:])
+    found = faults(NOISE, LAYOUTS | {"layer": fewer})
+    assert len(found) == 2
+    assert all("q_proj.weight: the layer template has no place for it" in line for line in found)
+    renamed = replace(layer.tensors[0], name="self_attn.sinks")
+    more = EngineLayout(layer.kind, layer.blob, layer.blob_bytes, (renamed, *layer.tensors[1:]))
+    assert any("wants self_attn.sinks" in line for line in faults(NOISE, LAYOUTS | {"layer": more}))
