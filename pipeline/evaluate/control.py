@@ -1,0 +1,214 @@
+"""The control: a forward pass in NumPy, straight from the GGUF, that shares no code with the way it judges.
+
+Names and shapes come from the `gguf` package alone, weights from its dequantization; nothing of `layouts` or
+`pipeline.refit` is imported (tests/pipeline/evaluate/test_control.py checks it). Every operation is float64 and rounded
+to float32 once, as docs/numerics.md says, with bf16 where engines have it. A float64 sum rounds to the same float32 in
+practically any order, so BLAS may add as it likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+from gguf import GGUFReader, dequantize
+
+from pipeline.errors import CheckpointError, MissingFileError
+
+Array = npt.NDArray[Any]
+
+ARCHITECTURES = ("llama", "qwen2", "qwen3")
+INTERLEAVED_ROPE = ("llama",)
+EMBEDDING, HEAD = "token_embd.weight", "output.weight"
+BLOCK_ROWS = 4096
+
+
+class Control:
+    """The model of one GGUF.
+
+    Parameters
+    ----------
+    path : a llama, qwen2 or qwen3 GGUF of any tensor types
+    exact : float64 without any rounding, instead of an engine's arithmetic
+
+    Raises
+    ------
+    MissingFileError : no such file
+    CheckpointError : not a GGUF, another architecture, or a tensor or a key is absent
+    """
+
+    def __init__(self, path: str | Path, *, exact: bool = False) -> None:
+        self.path = Path(path)
+        self.exact = exact
+        if not self.path.is_file():
+            raise MissingFileError("no such GGUF", file=self.path)
+        try:
+            reader = GGUFReader(self.path)
+        except ValueError as error:
+            raise CheckpointError(str(error), file=self.path) from None
+        self._read_dimensions(reader.fields)
+        self._weights = {tensor.name: self._dequantized(tensor) for tensor in reader.tensors}
+
+    def _read_dimensions(self, fields: dict[str, Any]) -> None:
+        def key(name: str, default: object = None) -> Any:
+            if name in fields:
+                return fields[name].contents()
+            if default is None:
+                raise CheckpointError("metadata key is absent", file=self.path, where=name)
+            return default
+
+        own = str(key("general.architecture"))
+        if own not in ARCHITECTURES:
+            raise CheckpointError("architecture", file=self.path, expected=", ".join(ARCHITECTURES), found=own)
+        self.interleaved = own in INTERLEAVED_ROPE
+        self.layers = int(key(f"{own}.block_count"))
+        self.heads = int(key(f"{own}.attention.head_count"))
+        self.kv_heads = int(key(f"{own}.attention.head_count_kv", self.heads))
+        self.head_dim = int(key(f"{own}.attention.key_length", int(key(f"{own}.embedding_length")) // self.heads))
+        self.eps = float(key(f"{own}.attention.layer_norm_rms_epsilon"))
+        self.rope_base = float(key(f"{own}.rope.freq_base", 10000.0))
+
+    def _dequantized(self, tensor: Any) -> Array:
+        try:
+            values = dequantize(tensor.data, tensor.tensor_type)
+        except NotImplementedError:
+            kind = tensor.tensor_type.name
+            raise CheckpointError("cannot be dequantized", file=self.path, where=tensor.name, found=kind) from None
+        values = values.reshape(tuple(int(n) for n in reversed(tensor.shape)))
+        return values if self.exact else values.astype(ml_dtypes.bfloat16)
+
+    def weight(self, name: str) -> Array:
+        """A tensor under its GGUF name: bf16, or float32 where the control is exact."""
+        if name not in self._weights:
+            raise CheckpointError("tensor is absent", file=self.path, where=name)
+        return self._weights[name]
+
+    def vector(self, name: str) -> Array:
+        """A norm or a bias in float64."""
+        return self.weight(name).astype(np.float64)
+
+    def has(self, name: str) -> bool:
+        return name in self._weights
+
+    def single(self, x: Array) -> Array:
+        """What a register keeps of a float64 result."""
+        return x if self.exact else x.astype(np.float32)
+
+    def half(self, x: Array) -> Array:
+        """To bf16, nearest even, and back."""
+        return x if self.exact else x.astype(ml_dtypes.bfloat16).astype(np.float32)
+
+    def project(self, x: Array, name: str) -> Array:
+        """`x` times a matrix under its GGUF name, plus its bias if it has one."""
+        weight, bias = self.weight(name), name.removesuffix("weight") + "bias"
+        operand = self.half(x).astype(np.float64)
+        out = np.empty((len(x), len(weight)), np.float64 if self.exact else np.float32)
+        offset = self.vector(bias) if self.has(bias) else np.zeros(len(weight))
+        for start in range(0, len(weight), BLOCK_ROWS):
+            rows = slice(start, start + BLOCK_ROWS)
+            out[:, rows] = operand @ weight[rows].astype(np.float64).T + offset[rows]
+        return out
+
+    def norm(self, x: Array, name: str) -> Array:
+        """RMS norm over the last axis."""
+        wide = x.astype(np.float64)
+        inverse = 1 / np.sqrt(np.mean(wide * wide, axis=-1, keepdims=True) + self.eps)
+        return self.single(wide * inverse * self.vector(name))
+
+    def start(self) -> Session:
+        """An empty sequence."""
+        return Session(self)
+
+    def logits(self, tokens: Sequence[int]) -> Array:
+        """Teacher-forced logits `[len(tokens), vocab]`: row i follows tokens 0 to i."""
+        return self.start().feed(tokens)
+
+    def greedy(self, prompt: Sequence[int], n: int, is_end: Callable[[int], bool] = lambda token: False) -> list[int]:
+        """Up to `n` most likely tokens, the lowest id among equals, ending before an end token."""
+        session, out = self.start(), list[int]()
+        token = int(session.feed(prompt, last_only=True)[-1].argmax())
+        while not is_end(token):
+            out.append(token)
+            if len(out) == n:
+                break
+            token = int(session.feed([token])[-1].argmax())
+        return out
+
+
+class Session:
+    """One sequence of tokens and its keys and values, `[kv heads, tokens, head_dim]` per layer."""
+
+    def __init__(self, model: Control) -> None:
+        self.model, self.position = model, 0
+        empty = np.empty((model.kv_heads, 0, model.head_dim))
+        self._keys = [empty] * model.layers
+        self._values = [empty] * model.layers
+
+    def feed(self, tokens: Sequence[int], last_only: bool = False) -> Array:
+        """Append `tokens`; their logits `[len(tokens), vocab]`, or those of the last one."""
+        model = self.model
+        rows = model.weight(EMBEDDING)[np.asarray(tokens, np.int64)]
+        x = rows.astype(np.float64 if model.exact else np.float32)
+        for layer in range(model.layers):
+            x = model.half(self._layer(x, f"blk.{layer}", layer))
+        self.position += len(tokens)
+        x = model.norm(x[-1:] if last_only else x, "output_norm.weight")
+        return model.half(model.project(x, HEAD if model.has(HEAD) else EMBEDDING))
+
+    def _layer(self, x: Array, block: str, layer: int) -> Array:
+        model = self.model
+        h = model.norm(x, f"{block}.attn_norm.weight")
+        x = x + model.project(self._attention(h, block, layer), f"{block}.attn_output.weight")
+        h = model.norm(x, f"{block}.ffn_norm.weight")
+        gate, up = (model.project(h, f"{block}.ffn_{part}.weight").astype(np.float64) for part in ("gate", "up"))
+        with np.errstate(over="ignore"):
+            product = model.single(gate / (1 + np.exp(-gate)) * up)
+        return x + model.project(product, f"{block}.ffn_down.weight")
+
+    def _heads(self, h: Array, name: str, count: int) -> Array:
+        x = self.model.project(h, f"{name}.weight").reshape(len(h), count, self.model.head_dim)
+        if self.model.has(f"{name}_norm.weight"):
+            x = self.model.norm(x, f"{name}_norm.weight")
+        return x.transpose(1, 0, 2).astype(np.float64)
+
+    def _attention(self, h: Array, block: str, layer: int) -> Array:
+        model = self.model
+        q = model.half(self._rope(self._heads(h, f"{block}.attn_q", model.heads))).astype(np.float64)
+        k = model.half(self._rope(self._heads(h, f"{block}.attn_k", model.kv_heads)))
+        v = model.half(self._heads(h, f"{block}.attn_v", model.kv_heads))
+        keys = self._keys[layer] = np.concatenate([self._keys[layer], k], axis=1)
+        values = self._values[layer] = np.concatenate([self._values[layer], v], axis=1)
+        group = model.heads // model.kv_heads
+
+        def head(i: int) -> Array:
+            return self._attend(q[i], keys[i // group], values[i // group])
+
+        with ThreadPoolExecutor() as pool:
+            return np.concatenate(list(pool.map(head, range(model.heads))), axis=1)
+
+    def _attend(self, q: Array, k: Array, v: Array) -> Array:
+        """One head: q `[n, d]`, k and v `[t, d]`; row i sees columns 0 to `position` + i."""
+        scale = 1 / np.sqrt(q.shape[1])
+        scores = q @ k.T * (scale if self.model.exact else np.float64(np.float32(scale)))
+        scores[np.arange(len(k)) > np.arange(len(q))[:, None] + self.position] = -np.inf
+        p = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return self.model.single(p @ v / p.sum(axis=1, keepdims=True))
+
+    def _rope(self, x: Array) -> Array:
+        """Rotate pairs: neighbours where the converter interleaved the rows, halves elsewhere."""
+        model = self.model
+        half = model.head_dim // 2
+        inverse = np.array([model.rope_base ** (-i / half) for i in range(half)])
+        angle = np.outer(self.position + np.arange(x.shape[1]), inverse)
+        cos, sin = (model.single(table).astype(np.float64) for table in (np.cos(angle), np.sin(angle)))
+        neighbours = np.s_[..., 0::2], np.s_[..., 1::2]
+        a, b = neighbours if model.interleaved else (np.s_[..., :half], np.s_[..., half:])
+        out = np.empty_like(x)
+        out[a] = x[a] * cos - x[b] * sin
+        out[b] = x[b] * cos + x[a] * sin
+        return model.single(out)

@@ -1,0 +1,163 @@
+"""An engine set against llama.cpp and against the control."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from pipeline.errors import MismatchError, MissingFileError
+from pipeline.evaluate.agreement import agree
+from pipeline.evaluate.control import Control
+from pipeline.evaluate.llama import LlamaModel
+from pipeline.evaluate.material import Material, english_material
+from pipeline.evaluate.metrics import compare
+from pipeline.evaluate.report import BF16_GATES, Answers, Evaluation, Gates
+from pipeline.evaluate.twin import write_twin
+
+Array = npt.NDArray[Any]
+
+WINDOW = 1024
+POSITIONS = 1024
+
+
+class SetRunner(Protocol):
+    """What evaluation asks of `pipeline.native.Runner`."""
+
+    def score(self, tokens: Sequence[int], *, logits: Path | None = None) -> object:
+        """Writes bf16 bits `[len(tokens), vocab]` to `logits`."""
+        ...
+
+    def generate(self, tokens: Sequence[int], *, max_tokens: int = 32, ignore_eos: bool = False) -> Iterator[int]: ...
+
+
+OpenRunner = Callable[[Path], AbstractContextManager[SetRunner]]
+
+
+def open_native(directory: Path) -> AbstractContextManager[SetRunner]:
+    """The set on the simulator."""
+    from pipeline.native import Runner
+
+    return Runner(directory)
+
+
+def evaluate_set(
+    directory: str | Path,
+    gguf: str | Path,
+    twin_path: str | Path,
+    *,
+    positions: int = POSITIONS,
+    window: int = WINDOW,
+    text: Path | None = None,
+    material: Material | None = None,
+    gates: Gates = BF16_GATES,
+    threads: int | None = None,
+    open_runner: OpenRunner = open_native,
+) -> Evaluation:
+    """Compare a set with the GGUF its weights came from.
+
+    Parameters
+    ----------
+    directory : the engine set
+    twin_path : where the F32 twin of `gguf` is, or is to be written
+    positions : teacher-forced positions
+    window : tokens scored from one empty cache; at most the set's context
+    text : a UTF-8 file instead of the package's text
+    material : token ids instead of texts, for models without a vocabulary
+    gates : bounds that `Evaluation.failures` applies
+
+    Raises
+    ------
+    MissingFileError, ConfigError, CheckpointError, RunnerError, MismatchError, NotFiniteError
+        each on one line; nothing but the twin is left behind.
+    """
+    directory, gguf = Path(directory), Path(gguf)
+    if not directory.is_dir():
+        raise MissingFileError("no such engine set", file=directory)
+    seconds: dict[str, float] = {}
+    with timed(seconds, "twin"):
+        twin = write_twin(gguf, twin_path)
+    n_ctx = max(window, 256)
+    with LlamaModel(twin, n_ctx, threads) as reference, tempfile.TemporaryDirectory(prefix="engineset-") as scratch:
+        given = material or english_material(reference, text, positions, window)
+        with timed(seconds, "set"), open_runner(directory) as runner:
+            logits = score_set(runner, given, reference.vocab_size, Path(scratch))
+            continued = [continue_set(runner, p, given.greedy_tokens, ignore_eos=True) for p in given.prompts]
+            answered = [continue_set(runner, ids, case.tokens) for case, ids in given.questions]
+        with timed(seconds, "control"):
+            control = control_logits(gguf, given)
+        comparisons = {"control": compare(control, logits, given.targets)}
+        with timed(seconds, "gguf"), LlamaModel(gguf, n_ctx, threads) as model:
+            comparisons["gguf"] = compare(reference_logits(model, given), logits, given.targets)
+        with timed(seconds, "f32_twin"):
+            of_twin = reference_logits(reference, given)
+            comparisons["f32_twin"] = compare(of_twin, logits, given.targets)
+            control_against_twin = compare(of_twin, control, given.targets)
+            twin_continued = reference.greedy(given.prompts, given.greedy_tokens, ignore_end=True)
+            answers = ask(reference, given, answered)
+    return Evaluation(
+        references=comparisons,
+        control_against_twin=control_against_twin,
+        greedy=agree(twin_continued, continued),
+        answers=answers,
+        seconds=seconds,
+        gates=gates,
+    )
+
+
+@contextmanager
+def timed(seconds: dict[str, float], name: str) -> Iterator[None]:
+    """Adds the wall-clock time of the block under `name`."""
+    start = time.monotonic()
+    yield
+    seconds[name] = time.monotonic() - start
+
+
+def score_set(runner: SetRunner, material: Material, vocab: int, scratch: Path) -> Array:
+    """The set's logits, bf16 `[positions, vocab]`, mapped from files in `scratch`."""
+    parts: list[Array] = []
+    for i, window in enumerate(material.windows):
+        path = scratch / f"logits-{i}.bf16"
+        runner.score(window, logits=path)
+        expected = len(window) * vocab * 2
+        if path.stat().st_size != expected:
+            found = path.stat().st_size
+            raise MismatchError("bytes of logits from the runner", where=f"window {i}", expected=expected, found=found)
+        parts.append(np.memmap(path, ml_dtypes.bfloat16, "r", shape=(len(window), vocab)))
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def continue_set(runner: SetRunner, prompt: Sequence[int], tokens: int, ignore_eos: bool = False) -> list[int]:
+    """Greedy tokens of the set, at most `tokens`."""
+    return list(runner.generate(prompt, max_tokens=tokens, ignore_eos=ignore_eos))
+
+
+def control_logits(gguf: Path, material: Material) -> Array:
+    """The control's logits, bf16 `[positions, vocab]`: its values are bf16 already."""
+    control = Control(gguf)
+    return np.concatenate([control.logits(window).astype(ml_dtypes.bfloat16) for window in material.windows])
+
+
+def reference_logits(model: LlamaModel, material: Material) -> Array:
+    """llama.cpp's logits, float32 `[positions, vocab]`."""
+    parts = [model.logits(window) for window in material.windows]
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def ask(reference: LlamaModel, material: Material, answered: Sequence[Sequence[int]]) -> tuple[Answers, ...]:
+    """What set and reference say to the questions."""
+    if not material.questions:
+        return ()
+    longest = max(case.tokens for case, _ in material.questions)
+    expected = reference.greedy([ids for _, ids in material.questions], longest)
+    return tuple(
+        Answers.judge(case, reference.detokenize(own), reference.detokenize(theirs[: case.tokens]))
+        for (case, _), own, theirs in zip(material.questions, answered, expected, strict=True)
+    )

@@ -1,0 +1,88 @@
+"""What a set is evaluated on, as token ids: a text in windows, prompts to continue, questions with known answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Protocol
+
+from pipeline.errors import ConfigError, MissingFileError
+from pipeline.evaluate.agreement import GREEDY_TOKENS, PROMPTS
+from pipeline.evaluate.known_answers import KNOWN_ANSWERS, KnownAnswer
+
+TEXT = "text.txt"
+
+
+class Tokenizes(Protocol):
+    def tokenize(self, text: str, add_special: bool = True, parse_special: bool = False) -> list[int]: ...
+
+
+@dataclass(frozen=True)
+class Material:
+    """Token ids for one vocabulary.
+
+    windows : parts of the text, each scored from an empty cache
+    targets : the token that follows each position of all windows, in order
+    prompts : continued greedily by `greedy_tokens`
+    questions : known answers and the ids of their prompts
+    """
+
+    windows: tuple[tuple[int, ...], ...]
+    targets: tuple[int, ...]
+    prompts: tuple[tuple[int, ...], ...]
+    questions: tuple[tuple[KnownAnswer, tuple[int, ...]], ...]
+    greedy_tokens: int = GREEDY_TOKENS
+
+    @property
+    def positions(self) -> int:
+        return len(self.targets)
+
+
+def english_material(model: Tokenizes, text: Path | None, positions: int, window: int) -> Material:
+    """The default prompts and questions, and the first `positions` tokens of a text.
+
+    Parameters
+    ----------
+    text : a UTF-8 file; None is the one of this package
+    window : the most tokens that the set's caches hold
+
+    Raises
+    ------
+    MissingFileError : no such text
+    ConfigError : the text is not UTF-8 or too short; a number that is not positive
+    """
+    tokens = model.tokenize(read_text(text))
+    windows, targets = cut(tokens, positions, window, text)
+    return Material(
+        windows=windows,
+        targets=targets,
+        prompts=tuple(tuple(model.tokenize(prompt)) for prompt in PROMPTS),
+        questions=tuple((case, tuple(model.tokenize(case.prompt))) for case in KNOWN_ANSWERS),
+    )
+
+
+def cut(
+    tokens: Sequence[int], positions: int, window: int, text: Path | None = None
+) -> tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]:
+    """Windows of `window` tokens over the first `positions`, and the token after each position."""
+    if positions < 1 or window < 1:
+        raise ConfigError("positions and window", expected="at least 1", found=f"{positions} and {window}")
+    if len(tokens) <= positions:
+        raise ConfigError("the text has too few tokens", file=text, expected=positions + 1, found=len(tokens))
+    starts = range(0, positions, window)
+    windows = tuple(tuple(tokens[i : min(i + window, positions)]) for i in starts)
+    return windows, tuple(tokens[1 : positions + 1])
+
+
+def read_text(path: Path | None) -> str:
+    """A UTF-8 text; None is the public-domain one of this package (tests/data/README.md says which)."""
+    if path is None:
+        return resources.files("pipeline.evaluate").joinpath(TEXT).read_text("utf-8")
+    if not path.is_file():
+        raise MissingFileError("no such text", file=path)
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError("is not UTF-8", file=path, offset=error.start) from None

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from pipeline.errors import MismatchError, MissingFileError
+from pipeline.evaluate.control import Control
+from pipeline.evaluate.evaluate import evaluate_set
+from pipeline.evaluate.material import Material, cut
+from pipeline.evaluate.metrics import Comparison
+from pipeline.evaluate.report import BF16_GATES, Answers, Evaluation, Gates
+from tests.helpers.tiny import tiny_config, write_tiny_gguf
+
+TOKENS = np.random.default_rng(5).integers(3, 1000, 61).tolist()
+
+
+class Replay:
+    """A runner whose set is the control, with noise on its logits if asked for."""
+
+    def __init__(self, control: Control, noise: float = 0.0, rows: int | None = None) -> None:
+        self.control, self.noise, self.rows = control, noise, rows
+
+    def __enter__(self) -> Replay:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def score(self, tokens: Sequence[int], *, logits: Path | None = None) -> None:
+        z = self.control.logits(tokens)[: self.rows]
+        z = z + self.noise * np.random.default_rng(0).standard_normal(z.shape)
+        assert logits is not None
+        logits.write_bytes(z.astype(ml_dtypes.bfloat16).tobytes())
+
+    def generate(self, tokens: Sequence[int], *, max_tokens: int = 32, ignore_eos: bool = False) -> Iterator[int]:
+        return iter(self.control.greedy(tokens, max_tokens))
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("evaluate") / "tiny.gguf"
+    write_tiny_gguf(path, tiny_config("qwen3"), seed=4, qtype="Q8_0")
+    return path
+
+
+@pytest.fixture(scope="module")
+def material() -> Material:
+    windows, targets = cut(TOKENS, 60, 32)
+    return Material(windows, targets, prompts=(tuple(TOKENS[:4]), tuple(TOKENS[9:15])), questions=(), greedy_tokens=6)
+
+
+def run(source: Path, material: Material, runner: Replay, gates: Gates = BF16_GATES) -> Evaluation:
+    folder = source.parent
+    return evaluate_set(
+        folder,
+        source,
+        folder / "twin.gguf",
+        material=material,
+        window=32,
+        gates=gates,
+        threads=1,
+        open_runner=lambda _: runner,
+    )
+
+
+def test_a_set_that_is_the_control_has_no_distance_from_it(source: Path, material: Material) -> None:
+    result = run(source, material, Replay(Control(source)))
+    assert result.references["control"].kld_mean == pytest.approx(0, abs=1e-12)
+    assert result.references["control"].top1 == 1
+    assert result.references["f32_twin"] == result.control_against_twin
+    assert 0 < result.references["f32_twin"].kld_mean < 0.01
+    assert result.greedy.prefix > 0.5
+    assert result.positions == 60
+
+
+def test_json_has_the_shape_that_is_promised(source: Path, material: Material) -> None:
+    found = json.loads(json.dumps(run(source, material, Replay(Control(source))).as_dict()))
+    assert set(found["references"]) == {"gguf", "f32_twin", "control"}
+    for figures in found["references"].values():
+        assert {"kld_mean", "top1", "top1_tie_aware", "ppl_ratio"} <= set(figures)
+    assert found["positions"] == 60
+    assert 0 <= found["greedy_agreement"] <= 1
+    assert set(found["seconds"]) == {"twin", "set", "control", "gguf", "f32_twin"}
+
+
+def test_noise_fails_the_gates(source: Path, material: Material) -> None:
+    noisy = run(source, material, Replay(Control(source), noise=0.5))
+    assert any(line.startswith("control.kld_mean = ") and "is not <= 0.0005" in line for line in noisy.failures())
+    assert not noisy.as_dict()["passed"]
+    assert any(line.startswith("FAIL") for line in noisy.lines())
+
+
+def test_a_runner_that_writes_too_few_logits_is_found(source: Path, material: Material) -> None:
+    with pytest.raises(
+        MismatchError, match=r"window 0: bytes of logits from the runner \(expected 64000, found 20000\)"
+    ):
+        run(source, material, Replay(Control(source), rows=10))
+
+
+def test_a_missing_set_is_named(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match="absent: no such engine set"):
+        evaluate_set(tmp_path / "absent", source, tmp_path / "twin.gguf")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_gates_judge_at_their_bounds(source: Path, material: Material) -> None:
+    good = run(source, material, Replay(Control(source)), Gates(twin_kld=1.0))
+    twin = Comparison(60, 0.0015, 0.1, 0.9, 0.99, 0.0, 2.0, 2.0)
+    control = replace(twin, kld_mean=0.0005)
+    at = replace(good, references={**good.references, "f32_twin": twin, "control": control}, gates=BF16_GATES)
+    assert at.failures() == []
+    beyond = replace(twin, kld_mean=0.001501, top1_tie_aware=0.989)
+    assert len(replace(at, references={**at.references, "f32_twin": beyond}).failures()) == 2
+    nan = replace(twin, kld_mean=float("nan"))
+    assert len(replace(at, references={**at.references, "f32_twin": nan}).failures()) == 1
+    assert [gate.name for gate in good.gate_results()] == ["f32_twin.kld_mean"]
+
+
+def test_answers_of_set_and_reference_are_counted(source: Path, material: Material) -> None:
+    answers = (Answers("a", "x", True, "x", True), Answers("b", "y", False, "x", True))
+    result = replace(run(source, material, Replay(Control(source))), answers=answers)
+    assert result.as_dict()["known_answers"]["set"] == 1
+    assert "known answers: set 1, reference 2, of 2" in result.lines()
