@@ -28,10 +28,10 @@ struct Executor::Call {
     const std::uint16_t* halves(std::uint32_t input) const { return reinterpret_cast<const std::uint16_t*>(inputs[input]); }
 };
 
-float* Executor::scratch(std::size_t floats) {
-    if (floats > scratch_size_) {
-        scratch_ = make_aligned<float>(floats);
-        scratch_size_ = floats;
+double* Executor::scratch(std::size_t doubles) {
+    if (doubles > scratch_size_) {
+        scratch_ = make_aligned<double>(doubles);
+        scratch_size_ = doubles;
     }
     return scratch_.get();
 }
@@ -64,7 +64,7 @@ void Executor::norm(const Call& call, const Operation& operation) {
 void Executor::matmul(const Call& call, const Operation& operation) {
     const auto& a = operation.args;
     const Packed& w = *call.group.tensors[a[2]];
-    float* x = scratch(call.m() * w.cols);
+    double* x = scratch(call.m() * w.cols);
     kernels_.pack_tokens(call.reg(a[0]), call.m(), w.cols, x);
     const Matmul job{reinterpret_cast<const std::uint32_t*>(w.data.get()), w.codec == Codec::fp32, w.rows, w.cols, call.m(),
                      a[3] == kNoTensor ? nullptr : call.floats(a[3]), x, call.reg(a[1])};
@@ -89,8 +89,8 @@ void Executor::attend(const Call& call, const Operation& operation) {
     const auto& [q, k, v, dst, k_cache, v_cache, mask, heads, kv_heads, head_dim, scale] = operation.args;
     const Attend job{call.reg(q), call.reg(k), call.reg(v), call.halves(k_cache), call.halves(v_cache), call.halves(mask),
                      call.m(), call.group.code.history, heads, kv_heads, head_dim, std::bit_cast<float>(scale), call.reg(dst)};
-    const std::size_t room = (job.scratch() + 15) / 16 * 16;
-    float* memory = scratch(room * threads());
+    const std::size_t room = (job.scratch() + 7) / 8 * 8;
+    double* memory = scratch(room * threads());
     const std::size_t chunks = (job.queries() + kQueryChunk - 1) / kQueryChunk;
     pool_.run(chunks * kv_heads, [&](std::size_t task, std::size_t worker) {
         const std::size_t first = task % chunks * kQueryChunk;

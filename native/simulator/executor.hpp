@@ -36,12 +36,12 @@ private:
     std::size_t execute(const Call& call, const Operation& operation);
 
     void each_token(std::size_t tokens, std::size_t width, const std::function<void(std::size_t, std::size_t)>& work);
-    float* scratch(std::size_t floats);
+    double* scratch(std::size_t doubles);
 
     const KernelTable& kernels_;
     ThreadPool pool_;
     std::vector<float> registers_;
-    Aligned<float> scratch_;
+    Aligned<double> scratch_;
     std::size_t scratch_size_ = 0;
 };
 

@@ -10,7 +10,9 @@ namespace {
 struct AttendTask {
     const Attend& job;
     std::size_t kv_head, first, count;
-    float *queries, *keys, *scores;
+    double* queries;
+    float* keys;
+    double* scores;
     std::uint8_t* zeros;  // per query and block of 16 columns: how many probabilities are exactly 0
 
     std::size_t columns() const { return job.padded_columns(); }
@@ -37,7 +39,7 @@ bool pack_queries(const AttendTask& task) {
     return finite;
 }
 
-// scores = fma(scale, dot, mask); columns from `valid` to 32 are padding and get -inf.
+// scores = dot * scale + mask; columns from `valid` to 32 are padding and get -inf.
 SIM_INLINE void finish_scores(const AttendTask& task, std::size_t query, std::size_t column, std::size_t mask_column,
                               std::size_t valid, const F* dots) {
     std::uint16_t mask[kPanelColumns];
@@ -45,9 +47,9 @@ SIM_INLINE void finish_scores(const AttendTask& task, std::size_t query, std::si
     const std::uint16_t* from = task.job.mask + task.token(query) * mask_width + mask_column;
     for (std::size_t i = valid; i < kPanelColumns; ++i) mask[i] = 0xFF80;
     std::memcpy(mask, from, valid * sizeof *mask);
-    float* out = task.scores + query * task.columns() + column;
+    double* out = task.scores + query * task.columns() + column;
     for (std::size_t i = 0; i < kPanelColumns / kLanes; ++i) {
-        store(out + i * kLanes, Isa::fma(broadcast(task.job.scale), dots[i], widen(load<H>(mask + i * kLanes))));
+        store(out + i * kLanes, dots[i] * broadcast(task.job.scale) + widen(load<H>(mask + i * kLanes)));
     }
 }
 
@@ -88,7 +90,7 @@ void score_all(const AttendTask& task) {
     }
 }
 
-float top_score(const float* scores, std::size_t columns) {
+double top_score(const double* scores, std::size_t columns) {
     F top = load<F>(scores);
     bool nan = any_nan(top);
     for (std::size_t t = kLanes; t < columns; t += kLanes) {
@@ -96,34 +98,35 @@ float top_score(const float* scores, std::size_t columns) {
         nan = nan || any_nan(s);
         top = s > top ? s : top;
     }
-    float best = top[0];
+    double best = top[0];
     for (std::size_t i = 1; i < kLanes; ++i) best = top[i] > best ? top[i] : best;
-    return nan ? __builtin_nanf("") : best;
+    return nan ? __builtin_nan("") : best;
 }
 
 // Scores become probabilities; returns their sum in ascending order (adding an exact 0 changes nothing).
-float soften(const AttendTask& task, std::size_t query) {
-    float* scores = task.scores + query * task.columns();
+double soften(const AttendTask& task, std::size_t query) {
+    double* scores = task.scores + query * task.columns();
     std::uint8_t* zeros = task.zeros + query * (task.columns() / kBlock);
     const F top = broadcast(top_score(scores, task.columns()));
-    float sum = 0.0F;
+    double sum = 0.0;
     for (std::size_t t = 0; t < task.columns(); t += kBlock) {
         std::uint8_t zero = 0;
         for (std::size_t i = 0; i < kBlock; i += kLanes) store(scores + t + i, exp_lanes(load<F>(scores + t + i) - top));
-        for (std::size_t i = 0; i < kBlock; ++i) zero = static_cast<std::uint8_t>(zero + (scores[t + i] == 0.0F));
+        for (std::size_t i = 0; i < kBlock; ++i) zero = static_cast<std::uint8_t>(zero + (scores[t + i] == 0.0));
         zeros[t / kBlock] = zero;
         for (std::size_t i = 0; i < kBlock && zero < kBlock; ++i) sum += scores[t + i];
     }
     return sum;
 }
 
-void attend(const Attend& job, std::size_t kv_head, std::size_t first, std::size_t last, float* scratch) {
+void attend(const Attend& job, std::size_t kv_head, std::size_t first, std::size_t last, double* scratch) {
     AttendTask task{job, kv_head, first, last - first, scratch, nullptr, nullptr, nullptr};
-    task.keys = task.queries + kQueryChunk * job.head_dim;
-    task.scores = task.keys + kPanelColumns * job.head_dim;
+    double* const keys = task.queries + kQueryChunk * job.head_dim;
+    task.keys = reinterpret_cast<float*>(keys);
+    task.scores = keys + kPanelColumns / 2 * job.head_dim;
     task.zeros = reinterpret_cast<std::uint8_t*>(task.scores + kQueryChunk * task.columns());
     score_all(task);
-    float sums[kQueryChunk];
+    double sums[kQueryChunk];
     for (std::size_t q = 0; q < task.count; ++q) sums[q] = soften(task, q);
     for (std::size_t q = 0; q < task.count; q += kValueQueries) {
         const std::size_t count = task.count - q < kValueQueries ? task.count - q : kValueQueries;

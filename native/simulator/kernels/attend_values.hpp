@@ -13,9 +13,9 @@ constexpr std::size_t kValueQueries = 6;   // queries of one pass over the value
 struct Values {
     const Attend& job;
     std::size_t kv_head;
-    const float* p;             // [queries, padded columns]
+    const double* p;            // [queries, padded columns]
     const std::uint8_t* zeros;  // [queries, padded columns / 16]
-    const float* sums;
+    const double* sums;
     float* out[kValueQueries];
 };
 
@@ -28,14 +28,14 @@ SIM_INLINE F load_values(const std::uint16_t* at, std::size_t valid) {
 
 SIM_INLINE F load_values(const float* at, std::size_t valid) {
     float part[kLanes] = {};
-    if (valid >= kLanes) return load<F>(at);
+    if (valid >= kLanes) return widen(load<G>(at));
     std::memcpy(part, at, valid * sizeof *at);
-    return load<F>(part);
+    return widen(load<G>(part));
 }
 
 // `rows` points at the first of D vectors of row 0; `valid` is how many of the last vector's values exist.
 template <std::size_t Q, std::size_t D, bool kSkip, class T>
-SIM_INLINE void add_rows(F (&acc)[Q][D], const float* p, std::size_t columns, const T* rows, std::size_t stride,
+SIM_INLINE void add_rows(F (&acc)[Q][D], const double* p, std::size_t columns, const T* rows, std::size_t stride,
                          std::size_t count, std::size_t valid) {
     for (std::size_t t = 0; t < count; ++t) {
         F v[D];
@@ -43,8 +43,8 @@ SIM_INLINE void add_rows(F (&acc)[Q][D], const float* p, std::size_t columns, co
         for (std::size_t j = 0; j < D; ++j) v[j] = load_values(rows + t * stride + j * kLanes, j + 1 < D ? kLanes : valid);
 #pragma GCC unroll 8
         for (std::size_t q = 0; q < Q; ++q) {
-            const float weight = p[q * columns + t];
-            if (kSkip && weight == 0.0F) continue;
+            const double weight = p[q * columns + t];
+            if (kSkip && weight == 0.0) continue;
 #pragma GCC unroll 8
             for (std::size_t j = 0; j < D; ++j) acc[q][j] = Isa::fma(broadcast(weight), v[j], acc[q][j]);
         }
@@ -60,7 +60,7 @@ SIM_INLINE void add_segment(F (&acc)[Q][D], const Values& values, std::size_t co
         std::size_t zero = 0;
         for (std::size_t q = 0; q < Q; ++q) zero += values.zeros[(q * columns + column + t) / kBlock];
         if (zero == Q * kBlock) continue;
-        const float* p = values.p + column + t;
+        const double* p = values.p + column + t;
         if (zero == 0) {
             add_rows<Q, D, false>(acc, p, columns, rows + t * stride, stride, n, valid);
         } else {
@@ -79,7 +79,7 @@ __attribute__((noinline)) void sum_vectors(const Values& values, std::size_t d) 
     add_segment<Q, D>(acc, values, job.padded_history(), job.v + offset, job.m, valid);
     for (std::size_t q = 0; q < Q; ++q) {
         for (std::size_t j = 0; j < D; ++j) {
-            const F y = acc[q][j] / broadcast(values.sums[q]);
+            const G y = narrow(acc[q][j] / broadcast(values.sums[q]));
             std::memcpy(values.out[q] + d + j * kLanes, &y, (j + 1 < D ? kLanes : valid) * sizeof(float));
         }
     }

@@ -7,9 +7,10 @@ namespace {
 
 struct Isa {
     static constexpr const char* name = "avx2";
-    static constexpr std::size_t lanes = 8, tile_tokens = 6, decode_units = 4, value_vectors = 2;
-    typedef float F __attribute__((vector_size(32)));
-    static inline __attribute__((always_inline)) F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+    static constexpr std::size_t lanes = 4, tile_tokens = 6, decode_units = 4, value_vectors = 2;
+    static constexpr bool fast_fma = true;
+    typedef double F __attribute__((vector_size(32)));
+    static inline __attribute__((always_inline)) F fma(F a, F b, F c) { return _mm256_fmadd_pd(a, b, c); }
 };
 
 }  // namespace

@@ -7,9 +7,10 @@ namespace {
 
 struct Isa {
     static constexpr const char* name = "avx512";
-    static constexpr std::size_t lanes = 16, tile_tokens = 12, decode_units = 4, value_vectors = 4;
-    typedef float F __attribute__((vector_size(64)));
-    static inline __attribute__((always_inline)) F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+    static constexpr std::size_t lanes = 8, tile_tokens = 12, decode_units = 4, value_vectors = 4;
+    static constexpr bool fast_fma = true;
+    typedef double F __attribute__((vector_size(64)));
+    static inline __attribute__((always_inline)) F fma(F a, F b, F c) { return _mm512_fmadd_pd(a, b, c); }
 };
 
 }  // namespace

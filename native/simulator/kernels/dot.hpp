@@ -15,8 +15,8 @@ struct Bf16Panel {
 
     static SIM_INLINE void load_pair(const std::uint32_t* at, F& low, F& high) {
         const U pair = load<U>(at);
-        low = as_float(pair << 16);
-        high = as_float(pair & 0xFFFF0000U);
+        low = widen(pair << 16);
+        high = widen(pair & 0xFFFF0000U);
     }
 };
 
@@ -24,8 +24,8 @@ struct Fp32Panel {
     static constexpr std::size_t words = kPanelColumns;
 
     static SIM_INLINE void load_pair(const std::uint32_t* at, F& low, F& high) {
-        low = load<F>(at);
-        high = load<F>(at + kPanelColumns / 2);
+        low = widen(load<U>(at));
+        high = widen(load<U>(at + kPanelColumns / 2));
     }
 };
 
@@ -48,15 +48,15 @@ SIM_INLINE void each(Visit visit) {
 
 // One run: acc = fma(x[k], w[k], acc), ascending k, from +0. `x` holds T interleaved tokens.
 template <class Panel, std::size_t N, std::size_t T>
-SIM_INLINE void run_tile(const std::uint32_t* const (&w)[N], const float* x, std::size_t first, std::size_t last, Tile<N, T>& out) {
+SIM_INLINE void run_tile(const std::uint32_t* const (&w)[N], const double* x, std::size_t first, std::size_t last, Tile<N, T>& out) {
     F acc[N][2][T] = {};
     for (std::size_t k = first; k < last; ++k) {
         F pair[N][2];
 #pragma GCC unroll 16
         for (std::size_t n = 0; n < N; ++n) Panel::load_pair(w[n] + k * Panel::words, pair[n][0], pair[n][1]);
-        const float* xk = x + k * T;
+        const double* xk = x + k * T;
         each<N, T>([&](std::size_t n, std::size_t half, std::size_t t) SIM_INLINE_LAMBDA {
-            acc[n][half][t] = Isa::fma(broadcast(xk[t]), pair[n][half], acc[n][half][t]);
+            acc[n][half][t] = add_exact_product(broadcast(xk[t]), pair[n][half], acc[n][half][t]);
         });
     }
     each<N, T>([&](std::size_t n, std::size_t half, std::size_t t) SIM_INLINE_LAMBDA { out.sum[n][half][t] = acc[n][half][t]; });
@@ -71,7 +71,7 @@ SIM_INLINE void add_tile(const Tile<N, T>& left, Tile<N, T>& right) {
 
 // The fixed tree over runs, kept as a binary counter: level l holds the sum of 2^l runs, earlier runs on the left.
 template <class Panel, std::size_t N, std::size_t T>
-SIM_INLINE void dot_tile(const std::uint32_t* const (&w)[N], const float* x, std::size_t cols, Tile<N, T>& total) {
+SIM_INLINE void dot_tile(const std::uint32_t* const (&w)[N], const double* x, std::size_t cols, Tile<N, T>& total) {
     constexpr std::size_t max_levels = 14;  // 2^20 columns at most
     Tile<N, T> levels[max_levels];
     std::size_t runs = 0;

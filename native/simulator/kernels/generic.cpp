@@ -6,8 +6,9 @@ namespace {
 
 struct Isa {
     static constexpr const char* name = "generic";
-    static constexpr std::size_t lanes = 4, tile_tokens = 4, decode_units = 2, value_vectors = 2;
-    typedef float F __attribute__((vector_size(16)));
+    static constexpr std::size_t lanes = 2, tile_tokens = 4, decode_units = 2, value_vectors = 2;
+    static constexpr bool fast_fma = false;
+    typedef double F __attribute__((vector_size(16)));
     static inline F fma(F a, F b, F c) {
         for (std::size_t i = 0; i < lanes; ++i) c[i] = std::fma(a[i], b[i], c[i]);
         return c;

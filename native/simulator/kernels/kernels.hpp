@@ -19,7 +19,7 @@ struct Matmul {
     bool fp32;  // panels of float32, else of bf16 pairs
     std::size_t rows, cols, tokens;
     const float* bias;  // or null
-    const float* x;
+    const double* x;
     float* out;
 };
 
@@ -38,9 +38,9 @@ struct Attend {
     std::size_t padded_columns() const {
         return padded_history() + (m + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
     }
-    // Floats of scratch that one task needs: queries, one panel of keys, scores, counts of zeros (as bytes).
+    // Doubles of scratch that one task needs: queries, one panel of keys (float32), scores, counts of zeros (bytes).
     std::size_t scratch() const {
-        return kQueryChunk * head_dim + kPanelColumns * head_dim + kQueryChunk * (padded_columns() + padded_columns() / 16);
+        return kQueryChunk * head_dim + kPanelColumns / 2 * head_dim + kQueryChunk * (padded_columns() + padded_columns() / 128 + 1);
     }
 };
 
@@ -62,10 +62,10 @@ struct Rope {
 struct KernelTable {
     const char* name;
     // Rounds to bf16 and interleaves tokens [0, tokens) of `src` [tokens, width] tile by tile.
-    void (*pack_tokens)(const float* src, std::size_t tokens, std::size_t width, float* dst);
+    void (*pack_tokens)(const float* src, std::size_t tokens, std::size_t width, double* dst);
     void (*matmul)(const Matmul& job, std::size_t first_panel, std::size_t last_panel);
     // Query vectors [first, last) of one kv head, at most kQueryChunk of them. `scratch` is 64-byte aligned.
-    void (*attend)(const Attend& job, std::size_t kv_head, std::size_t first, std::size_t last, float* scratch);
+    void (*attend)(const Attend& job, std::size_t kv_head, std::size_t first, std::size_t last, double* scratch);
     void (*norm)(const Norm& job, std::size_t first_token, std::size_t last_token);
     void (*rope)(const Rope& job, std::size_t first_token, std::size_t last_token);
     void (*glu)(const float* gate, const float* up, float* dst, std::size_t count);

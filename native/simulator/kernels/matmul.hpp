@@ -6,9 +6,9 @@ namespace sim {
 namespace {
 
 // Tokens of a tile side by side: dst[k * T + t].
-void pack_tokens(const float* src, std::size_t tokens, std::size_t width, float* dst) {
+void pack_tokens(const float* src, std::size_t tokens, std::size_t width, double* dst) {
     for_each_tile(tokens, [&]<std::size_t T>(std::size_t first) {
-        float* tile = dst + first * width;
+        double* tile = dst + first * width;
         for (std::size_t t = 0; t < T; ++t) {
             const float* row = src + (first + t) * width;
             for (std::size_t k = 0; k < width; ++k) tile[k * T + t] = round_bf16(row[k]);
@@ -19,10 +19,12 @@ void pack_tokens(const float* src, std::size_t tokens, std::size_t width, float*
 SIM_INLINE void store_rows(const Matmul& job, std::size_t token, std::size_t row, F sum) {
     float* out = job.out + token * job.rows + row;
     if (row + kLanes <= job.rows) {
-        store(out, job.bias == nullptr ? sum : sum + load<F>(job.bias + row));
+        store(out, narrow(job.bias == nullptr ? sum : sum + widen(load<G>(job.bias + row))));
         return;
     }
-    for (std::size_t i = 0; row + i < job.rows; ++i) out[i] = job.bias == nullptr ? sum[i] : sum[i] + job.bias[row + i];
+    for (std::size_t i = 0; row + i < job.rows; ++i) {
+        out[i] = static_cast<float>(job.bias == nullptr ? sum[i] : sum[i] + double{job.bias[row + i]});
+    }
 }
 
 // N units from `unit` on, for all tokens of one tile.

@@ -7,9 +7,10 @@ namespace {
 
 struct Isa {
     static constexpr const char* name = "neon";
-    static constexpr std::size_t lanes = 4, tile_tokens = 12, decode_units = 4, value_vectors = 4;
-    typedef float F __attribute__((vector_size(16)));
-    static inline __attribute__((always_inline)) F fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
+    static constexpr std::size_t lanes = 2, tile_tokens = 12, decode_units = 4, value_vectors = 4;
+    static constexpr bool fast_fma = true;
+    typedef double F __attribute__((vector_size(16)));
+    static inline __attribute__((always_inline)) F fma(F a, F b, F c) { return vfmaq_f64(c, a, b); }
 };
 
 }  // namespace

@@ -14,12 +14,13 @@ namespace sim {
 namespace {
 
 constexpr std::size_t kLanes = Isa::lanes;
-using F = Isa::F;
-typedef std::int32_t I __attribute__((vector_size(kLanes * 4)));
+using F = Isa::F;  // doubles: all arithmetic inside an operation
+typedef float G __attribute__((vector_size(kLanes * 4)));
+typedef std::int64_t I __attribute__((vector_size(kLanes * 8)));
 typedef std::uint32_t U __attribute__((vector_size(kLanes * 4)));
 typedef std::uint16_t H __attribute__((vector_size(kLanes * 2)));
 
-SIM_INLINE F broadcast(float x) { return x - F{}; }
+SIM_INLINE F broadcast(double x) { return x - F{}; }
 
 template <class V>
 SIM_INLINE V load(const void* from) {
@@ -33,10 +34,16 @@ SIM_INLINE void store(void* to, V v) {
     std::memcpy(to, &v, sizeof v);
 }
 
-SIM_INLINE F as_float(U bits) { return reinterpret_cast<F>(bits); }
+// acc + a * b where the product is exact, as of two float32: fused or not, the same bits.
+SIM_INLINE F add_exact_product(F a, F b, F acc) {
+    if constexpr (Isa::fast_fma) return Isa::fma(a, b, acc);
+    return a * b + acc;
+}
 
-// bf16 to float32, exact.
-SIM_INLINE F widen(H half) { return as_float(__builtin_convertvector(half, U) << 16); }
+SIM_INLINE F widen(G x) { return __builtin_convertvector(x, F); }
+SIM_INLINE F widen(U float_bits) { return widen(reinterpret_cast<G>(float_bits)); }
+SIM_INLINE F widen(H half) { return widen(__builtin_convertvector(half, U) << 16); }
+SIM_INLINE G narrow(F x) { return __builtin_convertvector(x, G); }
 
 SIM_INLINE float widen(std::uint16_t half) {
     const std::uint32_t bits = std::uint32_t{half} << 16U;
@@ -56,32 +63,31 @@ SIM_INLINE float round_bf16(float x) {
 
 SIM_INLINE bool any_nan(F x) {
     const I differs = x != x;
-    std::int32_t any = 0;
+    std::int64_t any = 0;
     for (std::size_t i = 0; i < kLanes; ++i) any |= differs[i];
     return any != 0;
 }
 
 // docs/numerics.md: constants and order are part of the definition.
 SIM_INLINE F exp_lanes(F x) {
-    const F low = broadcast(-104.0F), high = broadcast(88.72F);
+    const F low = broadcast(-700.0), high = broadcast(709.0);
     F clamped = x < low ? low : x;
     clamped = clamped > high ? high : clamped;
     clamped = x == x ? clamped : F{};
-    // Adding and subtracting 1.5 * 2^23 rounds to an integer, ties to even.
-    const F magic = broadcast(12582912.0F);
-    const F n = (clamped * broadcast(1.44269504F) + magic) - magic;
-    F r = Isa::fma(n, broadcast(-0.693145751953125F), clamped);
-    r = Isa::fma(n, broadcast(-1.42860677e-6F), r);
-    F p = broadcast(1.98412698e-4F);
-    for (const float c : {1.38888889e-3F, 8.33333333e-3F, 4.16666667e-2F, 1.66666667e-1F, 0.5F, 1.0F, 1.0F}) {
-        p = Isa::fma(p, r, broadcast(c));
+    // Adding 1.5 * 2^52 rounds to an integer, ties to even, and leaves that integer in the low bits.
+    const F magic = broadcast(6755399441055744.0);
+    const F shifted = clamped * broadcast(1.4426950408889634) + magic;
+    const F n = shifted - magic;
+    F r = Isa::fma(n, broadcast(-0x1.62e42feep-1), clamped);
+    r = Isa::fma(n, broadcast(-0x1.a39ef35793c76p-33), r);
+    F p = broadcast(1.0 / 6227020800.0);
+    for (const double factorial : {479001600.0, 39916800.0, 3628800.0, 362880.0, 40320.0, 5040.0, 720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0}) {
+        p = Isa::fma(p, r, broadcast(1.0 / factorial));
     }
-    const I whole = __builtin_convertvector(n, I);
-    const I half = whole / 2;
-    const F first = reinterpret_cast<F>((half + 127) << 23), second = reinterpret_cast<F>((whole - half + 127) << 23);
-    F y = p * first * second;
+    const I whole = reinterpret_cast<I>(shifted) - reinterpret_cast<I>(magic);
+    F y = p * reinterpret_cast<F>((whole + 1023) << 52);
     y = x < low ? F{} : y;
-    y = x > high ? broadcast(__builtin_inff()) : y;
+    y = x > high ? broadcast(__builtin_inf()) : y;
     return x == x ? y : x;
 }
 
