@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from layouts.stored import EngineLayout
-from pipeline.checkpoint.protocol import Checkpoint
+from pipeline.checkpoint.protocol import Checkpoint, Float32
 from pipeline.refit.plan import EnginePlan
 from pipeline.refit.refitter import EngineRefitter, EngineReport
 
 ELEMENTS_AT_A_TIME = 1 << 22
+
+
+def row_ranges(checkpoint: Checkpoint, source: str, shape: tuple[int, int]) -> Iterator[tuple[int, Float32]]:
+    """First row and float32 `[rows, cols]` of consecutive ranges of a source tensor; a vector is one row."""
+    if len(checkpoint.shape(source)) == 1:
+        yield 0, checkpoint.read(source)[None]
+        return
+    rows, cols = shape
+    step = max(1, ELEMENTS_AT_A_TIME // cols)
+    for first in range(0, rows, step):
+        yield first, checkpoint.read(source, slice(first, min(first + step, rows)))
 
 
 def refit_engine(
@@ -24,12 +36,6 @@ def refit_engine(
     with EngineRefitter(template, layout, output) as refitter:
         for assignment in plan.assignments:
             (source,) = assignment.sources
-            rows, cols = refitter.prototype(assignment.tensor).shape
-            if len(checkpoint.shape(source)) == 1:
-                refitter.set(assignment.tensor, checkpoint.read(source))
-                continue
-            step = max(1, ELEMENTS_AT_A_TIME // cols)
-            for first in range(0, rows, step):
-                part = checkpoint.read(source, slice(first, min(first + step, rows)))
-                refitter.set(assignment.tensor, part, first)
+            for first, values in row_ranges(checkpoint, source, refitter.prototype(assignment.tensor).shape):
+                refitter.set(assignment.tensor, values, first)
         return refitter.commit()

@@ -1,0 +1,5 @@
+"""The console command `engineset`."""
+
+from pipeline.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,96 @@
+"""`engineset inspect FILE`: a GGUF, an axmodel or an engine set."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from pipeline.axmodel.describe import describe_engine
+from pipeline.axmodel.walk import walk_engine
+from pipeline.checkpoint.gguf_file import GgufFile
+from pipeline.cli.output import as_json, print_json, print_pairs, print_table
+from pipeline.engineset.manifest import read_manifest
+from pipeline.errors import MissingFileError
+
+LONGEST = 60
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@as_json
+def inspect(file: Path, as_json: bool) -> None:
+    """Describe a GGUF, an .axmodel or an engine set."""
+    if not file.exists():
+        raise MissingFileError("no such file", file=file)
+    if file.is_dir():
+        description, show = _describe_set(file), _show_pairs
+    elif file.suffix == ".axmodel":
+        description, show = describe_engine(walk_engine(file)), _show_engine
+    else:
+        description, show = _describe_gguf(file), _show_gguf
+    if as_json:
+        print_json(description)
+    else:
+        show(description)
+
+
+def _describe_set(directory: Path) -> dict[str, Any]:
+    manifest = msgspec.to_builtins(read_manifest(directory))
+    return {key: manifest[key] for key in ("name", "identity", "tool", "model", "source", "template", "files")}
+
+
+def _describe_gguf(path: Path) -> dict[str, Any]:
+    gguf = GgufFile(path)
+    return {
+        "file": path.name,
+        "bytes": path.stat().st_size,
+        "version": gguf.version,
+        "alignment": gguf.alignment,
+        "big_endian": gguf.big_endian,
+        "metadata": {key: _value(gguf.metadata[key]) for key in gguf.metadata},
+        "tensors": [
+            {"name": t.name, "shape": list(t.shape), "type": t.type_name, "offset": t.offset, "bytes": t.nbytes}
+            for t in gguf.tensors.values()
+        ],
+    }
+
+
+def _value(value: Any) -> Any:
+    """Scalars as they are; an array as its length and its first elements."""
+    if isinstance(value, (bool, int, float, str)):
+        return value
+    return {"length": len(value), "first": [getattr(v, "item", lambda v=v: v)() for v in value[:3]]}
+
+
+def _show_pairs(description: dict[str, Any]) -> None:
+    flat = {key: value for key, value in description.items() if not isinstance(value, dict)}
+    nested = {f"{key}.{name}": v for key, value in description.items() if isinstance(value, dict) for name, v in value.items()}
+    print_pairs((key, _short(value)) for key, value in (flat | nested).items())
+
+
+def _show_gguf(description: dict[str, Any]) -> None:
+    tensors = description.pop("tensors")
+    _show_pairs(description)
+    types = Counter(tensor["type"] for tensor in tensors)
+    click.echo(f"\n{len(tensors)} tensors: {', '.join(f'{n} {kind}' for kind, n in types.items())}")
+    print_table([t["name"], t["type"], "x".join(map(str, t["shape"])), t["offset"], t["bytes"]] for t in tensors)
+
+
+def _show_engine(description: dict[str, Any]) -> None:
+    groups, blobs = description.pop("groups"), description.pop("blobs")
+    print_pairs((key, _short(value)) for key, value in description.items())
+    for group in groups:
+        click.echo(f"\n{group['name']}  microcode {group['microcode']}")
+        for way in ("inputs", "outputs"):
+            print_table([f"  {way[:-1]}", io["name"], io["dtype"], io["shape"]] for io in group[way])
+    click.echo("")
+    print_table(["blob", blob["name"], f"at {blob['offset']}", f"{blob['bytes']} bytes"] for blob in blobs)
+
+
+def _short(value: object) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
