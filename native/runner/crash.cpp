@@ -10,9 +10,14 @@ namespace {
 constexpr unsigned kSecondsForFinalize = 3;
 axcl::fn::axclFinalize finalize = nullptr;
 
+volatile std::sig_atomic_t fatal = 0;
+
+void die(int) { raise(static_cast<int>(fatal)); }
+
 // SA_RESETHAND has put the default back: a second fault, or the re-raised first one, ends the process.
 void finish(int signal) {
-    std::signal(SIGALRM, SIG_DFL);
+    fatal = signal;
+    std::signal(SIGALRM, die);
     alarm(kSecondsForFinalize);
     finalize();
     raise(signal);

@@ -140,7 +140,6 @@ axcl::Error fail(std::uint32_t id) { return axcl::make_error(axcl::Sub::engine, 
         return 0;                        \
     }
 
-PLAIN(axclFinalize, ())
 PLAIN(axclSetLogLevel, (std::int32_t))
 PLAIN(axclrtResetDevice, (std::int32_t))
 PLAIN(axclrtDestroyContext, (axcl::Context))
@@ -152,6 +151,12 @@ PLAIN(axclrtEngineDestroyIOInfo, (axcl::IoInfo))
 EXPORT axcl::Error axclInit(const char*) {
     note({{"call", "axclInit"}});
     return option("no_card") ? axcl::kInitNoCard : 0;
+}
+
+EXPORT axcl::Error axclFinalize() {
+    note({{"call", "axclFinalize"}});
+    std::this_thread::sleep_for(std::chrono::seconds(option("hang_finalize")));
+    return 0;
 }
 
 EXPORT axcl::Error axclrtGetDeviceList(axcl::DeviceList* list) {

@@ -223,8 +223,9 @@ def test_faults_signal_while_waiting_for_a_request(fake_set: Path, tmp_path: Pat
     assert [call["call"] for call in read_calls(log)][-4:] == FINALIZED
 
 
-def test_faults_crash_still_finalizes(fake_set: Path, tmp_path: Path) -> None:
-    environment, log = write_options(tmp_path, execute_ms=20)
+@pytest.mark.parametrize("hang_finalize", [0, 100])
+def test_faults_crash_still_finalizes(fake_set: Path, tmp_path: Path, hang_finalize: int) -> None:
+    environment, log = write_options(tmp_path, execute_ms=20, hang_finalize=hang_finalize)
     command = [runner_path(), fake_set, "--lib", fake_runtime(), "--tokens", "20", "--max-tokens", "100"]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None and child.stdout.readline() == b"21\n"
