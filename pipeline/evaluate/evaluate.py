@@ -21,6 +21,7 @@ from pipeline.evaluate.material import Material, english_material
 from pipeline.evaluate.metrics import compare
 from pipeline.evaluate.report import BF16_GATES, Answers, Evaluation, Gates
 from pipeline.evaluate.twin import write_twin
+from pipeline.native import Runner
 
 Array = npt.NDArray[Any]
 
@@ -43,8 +44,6 @@ OpenRunner = Callable[[Path], AbstractContextManager[SetRunner]]
 
 def open_native(directory: Path) -> AbstractContextManager[SetRunner]:
     """The set on the simulator."""
-    from pipeline.native import Runner
-
     return Runner(directory)
 
 

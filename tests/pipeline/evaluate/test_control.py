@@ -75,6 +75,20 @@ def test_tokens_one_by_one_are_the_same_bits_as_all_at_once(tiny_path: Path) -> 
     assert np.array_equal(np.concatenate(parts), model.logits(TOKENS))
 
 
+class Reversed(Control):
+    """Sums in another order."""
+
+    def project(self, x: np.ndarray, name: str) -> np.ndarray:
+        weight, bias = self.weight(name).astype(np.float64), name.removesuffix("weight") + "bias"
+        operand, half = self.half(x).astype(np.float64), weight.shape[1] // 3
+        total = operand[:, :half:-1] @ weight[:, :half:-1].T + operand[:, half::-1] @ weight[:, half::-1].T
+        return self.single(total + (self.vector(bias) if self.has(bias) else 0))
+
+
+def test_another_order_of_sums_gives_the_same_bits(tiny_path: Path) -> None:
+    assert np.array_equal(Reversed(tiny_path).logits(TOKENS), Control(tiny_path).logits(TOKENS))
+
+
 def test_greedy_follows_the_logits(tiny_path: Path) -> None:
     model = Control(tiny_path)
     continuation = model.greedy(TOKENS[:5], 6)
