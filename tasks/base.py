@@ -9,6 +9,7 @@ import luigi
 
 from layouts.sidecar import read_layout
 from layouts.stored import EngineLayout
+from pipeline.errors import EngineSetError
 from pipeline.job import Job, resolve_job
 from pipeline.toolchain.kinds import KINDS
 from tasks import paths, progress
@@ -36,6 +37,18 @@ class EngineSetTask(luigi.Task):
     @property
     def build(self) -> Path:
         return Path(self.build_dir)
+
+    def complete(self) -> bool:
+        """As `is_complete`; Luigi swallows what is raised here, so a fault is reported first."""
+        try:
+            return self.is_complete()
+        except EngineSetError as error:
+            progress.report_fault(self, error)
+            raise
+
+    def is_complete(self) -> bool:
+        """Whether the output is there."""
+        return bool(super().complete())
 
     def shared(self) -> dict[str, str]:
         """Parameters to hand on to a requirement."""

@@ -50,6 +50,12 @@ class _PatchTask(EngineSetTask):
     def output(self) -> luigi.LocalTarget:
         return self.target(paths.report_path(self.build, self.job, self.kind, self.layer))
 
+    def is_complete(self) -> bool:
+        """The report is there, and the engine waits for its set or is in it: a kill or a deleted set may have lost it."""
+        part = paths.part_path(self.build, self.job, self.kind, self.layer)
+        manifest = paths.set_directory(self.build, self.job) / MANIFEST_FILE
+        return super().is_complete() and (part.is_file() or manifest.is_file())
+
     def run(self) -> None:
         job = self.job
         template = paths.template_directory(self.build, job)
@@ -87,7 +93,7 @@ class BuildEngineSet(EngineSetTask):
     def output(self) -> luigi.LocalTarget:
         return self.target(paths.set_directory(self.build, self.job) / MANIFEST_FILE)
 
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """The set is there and the link of its name points to it."""
         directory, link = paths.set_directory(self.build, self.job), paths.set_link(self.build, self.job)
         return self.output().exists() and link.resolve() == directory.resolve()

@@ -1,0 +1,105 @@
+"""The main job through the real `luigi` command."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.sets import Tiny, build_tiny, built, contents, make_tiny
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    return build_tiny(tmp_path_factory.mktemp("tiny"), qtype="Q8_0")
+
+
+def test_first_run_builds_the_set_and_shows_every_arrow(tmp_path: Path) -> None:
+    made = make_tiny(tmp_path)
+    result = made.luigi()
+    assert result.returncode == 0
+    assert f"engine set: {made.set.resolve()}" in result.stdout.splitlines()
+    tasks = [
+        "BuildEngineSet",
+        "BuildMarkers 0",
+        "BuildMarkers 1",
+        "BuildMarkers 2",
+        "CheckPlan",
+        "CompileTemplate",
+        "ConfirmTemplate",
+        "DecodeLayout embedding",
+        "DecodeLayout layer",
+        "DecodeLayout post",
+        "PatchEmbedding",
+        "PatchLayer 0",
+        "PatchLayer 1",
+        "PatchPost",
+        "WalkTemplate",
+        "WriteSidecar",
+    ]
+    finished = re.findall(r"^(\S.*?) +\d+\.\d\d s$", result.stderr, re.MULTILINE)
+    assert sorted(finished) == tasks
+    assert "error" not in result.stderr
+    assert "Traceback" not in result.stderr + result.stdout
+
+
+def test_second_run_does_nothing_and_says_so(tiny: Tiny) -> None:
+    stamps = {path: path.stat().st_mtime_ns for path in tiny.build.rglob("*")}
+    result = tiny.luigi()
+    assert result.returncode == 0
+    assert "Did not run any tasks" in result.stderr
+    assert {path: path.stat().st_mtime_ns for path in tiny.build.rglob("*")} == stamps
+
+
+def test_two_workers_and_another_directory_give_the_same_bytes(tiny: Tiny, tmp_path: Path) -> None:
+    other = tmp_path / "elsewhere"
+    result = tiny.luigi("--build-dir", other, "--workers", 2)
+    assert result.returncode == 0
+    assert contents(other / "sets" / "tiny") == contents(tiny.set)
+
+
+def test_gguf_on_the_command_line_replaces_the_source(tiny: Tiny, tmp_path: Path) -> None:
+    other = make_tiny(tmp_path, seed=2)
+    assert tiny.luigi("--gguf", other.gguf, "--build-dir", other.build).returncode == 0
+    directory = other.set.resolve()
+    assert directory.name != tiny.set.resolve().name
+    assert contents(directory)["config.json"] == contents(tiny.set)["config.json"]
+    assert contents(directory)["qwen2_post.axmodel"] != contents(tiny.set)["qwen2_post.axmodel"]
+
+
+def test_another_source_reuses_templates_and_layouts(tiny: Tiny, tmp_path: Path) -> None:
+    before = tiny.set.resolve()
+    other = make_tiny(tmp_path, seed=5)
+    result = tiny.luigi("--gguf", other.gguf)
+    assert result.returncode == 0
+    assert "PatchLayer 1" in result.stderr
+    for name in ("BuildMarkers", "DecodeLayout", "CompileTemplate", "ConfirmTemplate", "WriteSidecar"):
+        assert f"{name} " not in result.stderr.split("=====")[0]
+    assert tiny.set.resolve() != before
+    assert before.is_dir()
+    assert built(tiny) == before, "the link follows the set that was asked for last"
+
+
+def test_deleted_set_is_built_again(tmp_path: Path) -> None:
+    made = build_tiny(tmp_path)
+    first, directory = contents(made.set), made.set.resolve()
+    for path in directory.iterdir():
+        path.unlink()
+    directory.rmdir()
+    assert built(made) == directory
+    assert contents(directory) == first
+
+
+def test_finished_templates_of_another_build(tiny: Tiny, tmp_path: Path) -> None:
+    (template,) = (tiny.build / "templates").iterdir()
+    other = Tiny(tmp_path)
+    other.config.write_text(
+        f'name = "tiny"\narchitecture = "qwen2"\n[source]\npath = "{tiny.gguf}"\n[templates]\ndir = "{template}"\n'
+    )
+    before = contents(template)
+    directory = built(other)
+    assert contents(template) == before
+    for name, data in contents(tiny.set).items():
+        if name != "manifest.json":
+            assert contents(directory)[name] == data, name

@@ -1,0 +1,202 @@
+"""Bad input through the real `luigi` command: one line that names file, tensor and both sides; no set, nothing half-written."""
+
+from __future__ import annotations
+
+import re
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import gguf
+import numpy as np
+import pytest
+
+from tests.helpers.engines import overwrite
+from tests.helpers.sets import Tiny, build_tiny, left_behind, make_tiny, write_config
+
+UP = "blk.1.ffn_up.weight"
+
+
+def tensor_offset(path: Path, name: str) -> int:
+    """Byte at which a tensor's data begins."""
+    (tensor,) = (item for item in gguf.GGUFReader(path).tensors if item.name == name)
+    return int(tensor.data_offset)
+
+
+def missing_gguf(tiny: Tiny) -> list[str]:
+    tiny.gguf.unlink()
+    return [r"tiny\.gguf: no such source"]
+
+
+def missing_config(tiny: Tiny) -> list[str]:
+    tiny.config.unlink()
+    return [r"tiny\.toml: no such config"]
+
+
+def unknown_key(tiny: Tiny) -> list[str]:
+    tiny.config.write_text(tiny.config.read_text() + "kv_cache_length = 5\n")
+    return [r"tiny\.toml: .*unknown field `kv_cache_length`.*templates"]
+
+
+def not_toml(tiny: Tiny) -> list[str]:
+    tiny.config.write_text("name = = 5\n")
+    return [r"tiny\.toml: "]
+
+
+def wrong_type(tiny: Tiny) -> list[str]:
+    write_config(tiny.config, "qwen2", kv_cache_len="many")
+    return [r"tiny\.toml: .*kv_cache_len"]
+
+
+def refused_flag(tiny: Tiny) -> list[str]:
+    write_config(tiny.config, "qwen2", weight_type="s4")
+    return [r"tiny\.toml: templates\.weight_type: .*expected bf16 or fp32, found s4"]
+
+
+def absent_package(tiny: Tiny) -> list[str]:
+    text = tiny.config.read_text().replace('path = "tiny.gguf"', 'package = "no-such-thing==1.0"\nfile = "x.gguf"')
+    tiny.config.write_text(text)
+    return [r"no-such-thing: the package is not installed: pip install no-such-thing==1\.0"]
+
+
+def wrong_architecture(tiny: Tiny) -> list[str]:
+    write_config(tiny.config, "llama")
+    return [r"tiny\.gguf: architecture: .*expected llama, found qwen2"]
+
+
+def unknown_architecture(tiny: Tiny) -> list[str]:
+    data = tiny.gguf.read_bytes()
+    tiny.gguf.write_bytes(data.replace(b"qwen2", b"qwenX"))
+    return [r"tiny\.gguf: .*qwenX"]
+
+
+def truncated(tiny: Tiny) -> list[str]:
+    data = tiny.gguf.read_bytes()
+    tiny.gguf.write_bytes(data[:-7])
+    return [r"tiny\.gguf: .*expected .*found"]
+
+
+def truncated_header(tiny: Tiny) -> list[str]:
+    tiny.gguf.write_bytes(tiny.gguf.read_bytes()[:300])
+    return [r"tiny\.gguf: "]
+
+
+def not_a_gguf(tiny: Tiny) -> list[str]:
+    tiny.gguf.write_bytes(b"PK\3\4" + bytes(1000))
+    return [r"tiny\.gguf: "]
+
+
+def nan(tiny: Tiny) -> list[str]:
+    overwrite(tiny.gguf, tensor_offset(tiny.gguf, UP) + 4 * (320 * 17 + 5), struct.pack("<f", np.nan))
+    return [r"tiny\.gguf: blk\.1\.ffn_up\.weight: byte \d+: NaN in element 5445, row 17$"]
+
+
+def infinity_in_the_embedding(tiny: Tiny) -> list[str]:
+    at = tensor_offset(tiny.gguf, "token_embd.weight") + 4 * (320 * 999 + 319)
+    overwrite(tiny.gguf, at, struct.pack("<f", -np.inf))
+    return [r"tiny\.gguf: token_embd\.weight: byte \d+: an infinity in element 319999, row 999$"]
+
+
+def too_large_for_bf16(tiny: Tiny) -> list[str]:
+    at = tensor_offset(tiny.gguf, UP)
+    overwrite(tiny.gguf, at, struct.pack("<f", np.finfo(np.float32).max))
+    return [r"up_proj\.weight.*3\.40"]
+
+
+FAULTS: list[Callable[[Tiny], list[str]]] = [
+    missing_gguf,
+    missing_config,
+    unknown_key,
+    not_toml,
+    wrong_type,
+    refused_flag,
+    absent_package,
+    wrong_architecture,
+    unknown_architecture,
+    truncated,
+    truncated_header,
+    not_a_gguf,
+    nan,
+    infinity_in_the_embedding,
+    too_large_for_bf16,
+]
+
+
+def check_refusal(tiny: Tiny, result: subprocess.CompletedProcess[str], reasons: list[str]) -> None:
+    assert result.returncode != 0
+    errors = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == len(reasons), result.stderr
+    for line, reason in zip(errors, reasons, strict=True):
+        assert re.search(reason, line), line
+    assert "Traceback" not in result.stderr + result.stdout
+    assert "engine set:" not in result.stdout
+    assert left_behind(tiny.build) == []
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    """A built set, whose templates and layouts later builds may use."""
+    return build_tiny(tmp_path_factory.mktemp("whole"))
+
+
+@pytest.mark.parametrize("spoil", FAULTS, ids=lambda fault: fault.__name__)
+def test_fault_is_one_line(tmp_path: Path, spoil: Callable[[Tiny], list[str]]) -> None:
+    tiny = make_tiny(tmp_path)
+    reasons = spoil(tiny)
+    check_refusal(tiny, tiny.luigi(), reasons)
+
+
+def test_fault_is_one_line_with_two_workers(tmp_path: Path) -> None:
+    tiny = make_tiny(tmp_path)
+    reasons = nan(tiny)
+    check_refusal(tiny, tiny.luigi("--workers", 2), reasons)
+
+
+def test_mended_source_builds_what_an_undisturbed_build_does(tmp_path: Path, whole: Tiny) -> None:
+    tiny = make_tiny(tmp_path)
+    good = tiny.gguf.read_bytes()
+    nan(tiny)
+    assert tiny.luigi().returncode != 0
+    tiny.gguf.write_bytes(good)
+    assert tiny.luigi().returncode == 0
+    for path in whole.set.glob("*.axmodel"):
+        assert (tiny.set / path.name).read_bytes() == path.read_bytes()
+
+
+SIZES = {
+    "intermediate_size": (896, r"tiny\.gguf: intermediate_size: the template has 864, the source has 896"),
+    "hidden_size": (256, r"tiny\.gguf: hidden_size: the template has 320, the source has 256"),
+    "vocab_size": (1001, r"tiny\.gguf: vocab_size: the template has 1000, the source has 1001"),
+    "num_hidden_layers": (1, r"tiny\.gguf: num_hidden_layers: the template has 2, the source has 1"),
+    "rope_theta": (500000.0, r"tiny\.gguf: rope_theta: the template has 10000\.0, the source has 500000\.0"),
+}
+
+
+@pytest.mark.parametrize("field", SIZES)
+def test_finished_templates_of_other_dimensions(tmp_path: Path, whole: Tiny, field: str) -> None:
+    value, reason = SIZES[field]
+    tiny = make_tiny(tmp_path, **{field: value})
+    (template,) = (whole.build / "templates").iterdir()
+    tiny.config.write_text(
+        f'name = "tiny"\narchitecture = "qwen2"\n[source]\npath = "tiny.gguf"\n[templates]\ndir = "{template}"\n'
+    )
+    check_refusal(tiny, tiny.luigi(), [reason])
+
+
+def test_templates_that_are_not_there(tmp_path: Path) -> None:
+    tiny = make_tiny(tmp_path)
+    tiny.config.write_text(
+        'name = "tiny"\narchitecture = "qwen2"\n[source]\npath = "tiny.gguf"\n[templates]\ndir = "none"\n'
+    )
+    check_refusal(tiny, tiny.luigi(), [r"none/template\.json: "])
+
+
+def test_old_set_survives_a_failed_build(tmp_path: Path) -> None:
+    tiny = build_tiny(tmp_path)
+    before = {path.name: path.read_bytes() for path in tiny.set.iterdir()}
+    reasons = nan(tiny)
+    result = tiny.luigi()
+    assert result.returncode != 0
+    assert re.search(reasons[0], result.stderr, re.MULTILINE)
+    assert {path.name: path.read_bytes() for path in tiny.set.iterdir()} == before
