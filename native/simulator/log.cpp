@@ -7,8 +7,7 @@ namespace sim {
 namespace {
 
 constexpr std::int32_t kError = 4;
-constexpr std::int32_t kInfo = 2;
-std::atomic<std::int32_t> current_level{kInfo};
+std::atomic<std::int32_t> current_level{kDefaultLogLevel};
 
 }  // namespace
 

@@ -7,6 +7,8 @@
 namespace sim {
 
 void log_error(const std::string& line);
+// Levels of the real library: 0 trace to 5 critical, 6 off; 2 is its default.
+inline constexpr std::int32_t kDefaultLogLevel = 2;
 void set_log_level(std::int32_t level);
 std::int32_t log_level();
 

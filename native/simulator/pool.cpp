@@ -24,33 +24,32 @@ ThreadPool::~ThreadPool() {
     {
         const std::lock_guard lock(mutex_);
         ending_ = true;
-        job_ += 1;
+        turn_ += 1;
     }
     wake_.notify_all();
     for (std::thread& worker : workers_) worker.join();
 }
 
-void ThreadPool::drain(std::size_t worker) {
-    for (std::size_t i = next_++; i < count_; i = next_++) (*task_)(i, worker);
+void ThreadPool::drain(const Job& job, std::size_t worker) {
+    for (std::size_t i = next_++; i < job.count; i = next_++) (*job.task)(i, worker);
 }
 
-// Waits for a new job; true if there is still work to share, false if it was over already or the pool ends.
-bool ThreadPool::join_job(std::uint64_t& seen) {
-    for (int i = 0; i < kSpins && job_ == seen; ++i) relax();
+// Waits for a new job and takes part in it, unless it is over already or the pool ends.
+ThreadPool::Job ThreadPool::join_job(std::uint64_t& seen) {
+    for (int i = 0; i < kSpins && turn_ == seen; ++i) relax();
     std::unique_lock lock(mutex_);
-    wake_.wait(lock, [&] { return job_ != seen; });
-    seen = job_;
-    if (task_ == nullptr) return false;
-    active_ += 1;
-    return true;
+    wake_.wait(lock, [&] { return turn_ != seen; });
+    seen = turn_;
+    if (open_.task != nullptr) active_ += 1;
+    return open_;
 }
 
 void ThreadPool::work(std::size_t worker) {
     std::uint64_t seen = 0;
     for (;;) {
-        const bool joined = join_job(seen);
-        if (joined) {
-            drain(worker);
+        const Job job = join_job(seen);
+        if (job.task != nullptr) {
+            drain(job, worker);
             active_ -= 1;
         } else if (const std::lock_guard lock(mutex_); ending_) {
             return;
@@ -63,18 +62,18 @@ void ThreadPool::run(std::size_t count, const Task& task) {
         for (std::size_t i = 0; i < count; ++i) task(i, 0);
         return;
     }
+    const Job job{&task, count};
     {
         const std::lock_guard lock(mutex_);
-        count_ = count;
-        task_ = &task;
+        open_ = job;
         next_ = 0;
-        job_ += 1;
+        turn_ += 1;
     }
     wake_.notify_all();
-    drain(0);
+    drain(job, 0);
     {
         const std::lock_guard lock(mutex_);
-        task_ = nullptr;
+        open_ = {};
     }
     while (active_ != 0) relax();
 }

@@ -26,17 +26,21 @@ public:
     void run(std::size_t count, const Task& task);
 
 private:
+    struct Job {
+        const Task* task = nullptr;  // null between jobs: a worker that wakes too late has nothing to join
+        std::size_t count = 0;
+    };
+
     void work(std::size_t worker);
-    void drain(std::size_t worker);
-    bool join_job(std::uint64_t& seen);
+    void drain(const Job& job, std::size_t worker);
+    Job join_job(std::uint64_t& seen);
 
     std::vector<std::thread> workers_;
     std::mutex mutex_;
     std::condition_variable wake_;
-    std::atomic<std::uint64_t> job_{0};  // counts jobs; a worker sleeps until it moves
+    std::atomic<std::uint64_t> turn_{0};  // counts jobs; a worker sleeps until it moves
     std::atomic<std::size_t> next_{0}, active_{0};
-    std::size_t count_ = 0;
-    const Task* task_ = nullptr;  // null between jobs: a worker that wakes too late has nothing to join
+    Job open_;
     bool ending_ = false;
 };
 

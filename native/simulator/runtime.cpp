@@ -61,6 +61,7 @@ void Runtime::finalize() {
     const std::scoped_lock lock(npu_, mutex_);
     executor_.reset();
     initialised_ = false;
+    set_log_level(kDefaultLogLevel);
 }
 
 std::size_t Runtime::cards() const {

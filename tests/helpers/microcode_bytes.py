@@ -14,10 +14,8 @@ from onnx import TensorProto, helper
 
 from tests.helpers.numerics import bf16_bits
 
-CODES = {
-    name: code
-    for code, name in enumerate(["LOAD", "STORE", "NORM", "MATMUL", "ROPE", "ATTEND", "GLU", "ADD", "ROUND"], start=1)
-}
+_NAMES = ("LOAD", "STORE", "NORM", "MATMUL", "ROPE", "ATTEND", "GLU", "ADD", "ROUND")
+CODES = {name: code for code, name in enumerate(_NAMES, start=1)}
 NO_TENSOR = 0xFFFFFFFF
 BF16, U32 = TensorProto.BFLOAT16, TensorProto.UINT32
 

@@ -181,6 +181,32 @@ class Loaded:
         return results
 
 
+class Call:
+    """One call of a group with everything bound as it should be."""
+
+    def __init__(self, loaded: Loaded, group: int, inputs: Mapping[str, npt.NDArray[Any]]) -> None:
+        self.card, self.loaded, self.group, self.inputs = loaded.card, loaded, group, inputs
+        self._before = self.card.report()["breaches"]
+        self.io = loaded.io()
+        self.at = loaded.bind(self.io, group, {name: array.tobytes() for name, array in inputs.items()})
+
+    def rebind(self, side: str, name: str, address: int, size: int) -> None:
+        self.card.lib.ok(f"axclrtEngineSet{side}BufferByName", self.io, name.encode(), address, size)
+
+    def execute(self, group: int | None = None) -> int:
+        chosen = self.group if group is None else group
+        return int(self.card.lib("axclrtEngineExecute", self.loaded.model, self.loaded.context, chosen, self.io))
+
+    def output(self) -> npt.NDArray[np.uint16]:
+        size = self.loaded.size("Output", self.group, self.loaded.outputs.index("output"))
+        return np.frombuffer(self.card.get(self.at["output"], size), np.uint16)
+
+    def breaches(self) -> dict[str, int]:
+        """Those counted since this call was made, by name."""
+        now = self.card.report()["breaches"]
+        return {name: now[name] - self._before[name] for name in now if now[name] != self._before[name]}
+
+
 @contextmanager
 def card(**settings: object) -> Iterator[Card]:
     """A card that is initialised, listed, bound and ready to load; `settings` are ENGINESET_SIM_* in lower case."""

@@ -94,7 +94,10 @@ def test_norm(tmp_path: Path, width: int, n: int) -> None:
 
 def test_glu_over_the_whole_range_of_exp(tmp_path: Path) -> None:
     steps = np.concatenate(
-        [np.linspace(-720, 720, 1988), [np.inf, -np.inf, np.nan, 0.0, -0.0, 709.0, 712.0, -700.0, -704.0, 708.0, 3e38, 1e-40]]
+        [
+            np.linspace(-720, 720, 1988),
+            [np.inf, -np.inf, np.nan, 0.0, -0.0, 709.0, 712.0, -700.0, -704.0, 708.0, 3e38, 1e-40],
+        ]
     )
     x = bf16_bits(steps.astype(np.float32))[None]
     width = x.shape[1]

@@ -1,0 +1,186 @@
+"""Engine files that are not engines, or not whole, or not honest: one line, an engine code, nothing loaded."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.helpers.microcode_bytes import BF16, U32, Code, Group, Slot, Weights, piece, write_engine
+from tests.helpers.simulator import card
+
+DECODE_ERROR = 0x80300709
+HIDDEN = 32
+
+
+def engine(spoil: Callable[[Code], None] | None = None, more: bytes = b"") -> tuple[Group, bytes]:
+    code, weights = Code(1, kind=2), Weights()
+    matrix = np.random.default_rng(0).standard_normal((HIDDEN, HIDDEN)).astype(np.float32)
+    source, result = code.register(HIDDEN), code.register(HIDDEN)
+    tensor = code.tensor("bf16", matrix.shape, [weights.add(matrix, "bf16")])
+    code.emit("LOAD", source, 0)
+    code.emit("MATMUL", source, result, tensor, 0xFFFFFFFF)
+    code.emit("STORE", result, 0)
+    if spoil is not None:
+        spoil(code)
+    slots = [Slot("input", BF16, (1, HIDDEN))], [Slot("output", BF16, (1, HIDDEN))]
+    return Group(*slots, code.encode() + more), bytes(weights.data)
+
+
+def refuse(path: Path, message: str, capfd: pytest.CaptureFixture[str]) -> None:
+    with card() as one:
+        model = ctypes.c_uint64(99)
+        capfd.readouterr()
+        assert one.lib("axclrtEngineLoadFromFile", str(path).encode(), ctypes.byref(model)) == DECODE_ERROR
+        assert model.value == 99 and one.report()["memory"]["used"] == 0
+    lines = capfd.readouterr().err.splitlines()
+    assert len(lines) == 1 and str(path) in lines[0] and message in lines[0]
+
+
+def patched(offset: int, layout: str, *values: int | bytes) -> Callable[[bytes], bytes]:
+    def patch(code: bytes) -> bytes:
+        raw = struct.pack(layout, *values)
+        return code[:offset] + raw + code[offset + len(raw) :]
+
+    return patch
+
+
+# Header 64, registers 8, tensor 32 (at 72), piece 128 (at 104), operations 48 each (at 232).
+MICROCODE = [
+    (patched(0, "<4s", b"AXNE"), "not RNEU"),
+    (patched(4, "<I", 2), "version"),
+    (patched(8, "<I", 5), "size"),
+    (patched(12, "<I", 3), "unknown kind 3"),
+    (patched(20, "<I", 0), "tokens per call"),
+    (patched(28, "<I", 3), "size that its counts fill"),
+    (patched(36, "<I", 0xFFFFFFFF), "size that its counts fill"),
+    (patched(64, "<I", 0), "width of register 0"),
+    (patched(64, "<I", 33), "operation 0: elements of the input"),
+    (patched(72, "<I", 9), "unknown codec 9"),
+    (patched(76, "<I", 31), "rows of its pieces"),
+    (patched(80, "<I", 0), "is empty"),
+    (patched(84, "<I", 1), "last piece"),
+    (patched(104, "<I", 1), "first row of a piece"),
+    (patched(112, "<Q", 1), "does not start on a byte"),
+    (patched(112, "<Q", 1 << 40), "outside the weights"),
+    (patched(112, "<Q", 2**64 - 8), "outside the weights"),
+    (patched(120, "<I", 7), "digits of a piece"),
+    (patched(128, "<q", -(1 << 40)), "outside the weights"),
+    (patched(128, "<q", 3), "does not start on a byte"),
+    (patched(128, "<q", 1 << 62), "overflows"),
+    (patched(136, "<I", 0), "digit of size 0"),
+    (patched(136, "<I", 1), "digits do not reach"),
+    (patched(232, "<I", 99), "unknown opcode 99"),
+    (patched(236, "<I", 2), "no register 2"),
+    (patched(240, "<I", 1), "no input or output 1"),
+    (patched(280, "<I", 3), "operation 1: "),
+    (patched(284, "<I", 1), "register 1 is read before it is written"),
+    (patched(292, "<I", 1), "no tensor 1"),
+    (patched(296, "<I", 0), "rows of a vector"),
+    (lambda code: code[:40], "bytes of a header"),
+    (lambda code: code + b"\0", "size"),
+]
+
+
+@pytest.mark.parametrize(("patch", "message"), MICROCODE, ids=range(len(MICROCODE)))
+def test_microcode_that_lies(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], patch: Callable[[bytes], bytes], message: str
+) -> None:
+    group, weights = engine()
+    path = write_engine(tmp_path / "bad.axmodel", [replace(group, microcode=patch(group.microcode))], weights)
+    refuse(path, message, capfd)
+
+
+def test_a_tensor_larger_than_the_blob(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def spoil(code: Code) -> None:
+        rows = 1 << 31
+        code.tensor("bf16", (rows, HIDDEN), [piece(0, rows, 0, [(0, rows)], [(0, HIDDEN)])])
+        code.emit("MATMUL", 0, code.register(HIDDEN), 1, 0xFFFFFFFF)
+
+    group, weights = engine(spoil)
+    refuse(write_engine(tmp_path / "bad.axmodel", [group], weights), "width of the destination", capfd)
+
+
+def write_model(path: Path, change: Callable[[onnx.ModelProto], None]) -> Path:
+    group, weights = engine()
+    write_engine(path, [group], weights)
+    model = onnx.load(path)
+    change(model)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def rename(model: onnx.ModelProto) -> None:
+    model.graph.initializer[0].name = "other"
+
+
+def drop_json(model: onnx.ModelProto) -> None:
+    model.graph.node[0].attribute[0].s = b'{"dotneus": ['
+
+
+def another_type(model: onnx.ModelProto) -> None:
+    model.graph.input[0].type.tensor_type.elem_type = U32
+
+
+def no_shape(model: onnx.ModelProto) -> None:
+    model.graph.input[0].name = "else"
+
+
+def zero_dim(model: onnx.ModelProto) -> None:
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 0
+
+
+def huge(model: onnx.ModelProto) -> None:
+    for _ in range(6):
+        model.graph.input[0].type.tensor_type.shape.dim.add().dim_value = 1 << 30
+
+
+def plain_onnx(model: onnx.ModelProto) -> None:
+    model.graph.node[0].op_type = "MatMul"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (rename, "no initializer npu_params"),
+        (drop_json, "npu_graph_info"),
+        (another_type, "another element type"),
+        (no_shape, "no type and shape for input"),
+        (zero_dim, "dimension 0"),
+        (huge, "overflows"),
+        (plain_onnx, "not an engine"),
+    ],
+)
+def test_containers_that_lie(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], change: Callable[[onnx.ModelProto], None], message: str
+) -> None:
+    refuse(write_model(tmp_path / "bad.axmodel", change), message, capfd)
+
+
+def test_every_truncation_is_refused_and_no_flipped_byte_crashes(tmp_path: Path) -> None:
+    group, weights = engine()
+    path = write_engine(tmp_path / "ok.axmodel", [group], weights)
+    data = path.read_bytes()
+    graph_end = data.rindex(b"npu_dyn_params")
+    rng = np.random.default_rng(1)
+    with card() as one:
+        one.lib.ok("axclSetLogLevel", 6)
+        model = ctypes.c_uint64()
+        for size in range(1, graph_end, 7):
+            path.write_bytes(data[:size])
+            assert one.lib("axclrtEngineLoadFromFile", str(path).encode(), ctypes.byref(model)) == DECODE_ERROR, size
+        for _ in range(800):
+            spoilt = bytearray(data)
+            for at in rng.integers(0, len(data), 2):
+                spoilt[at] = rng.integers(0, 256)
+            path.write_bytes(spoilt)
+            code = one.lib("axclrtEngineLoadFromFile", str(path).encode(), ctypes.byref(model))
+            assert code in (0, DECODE_ERROR)
+            if code == 0:
+                one.lib.ok("axclrtEngineUnload", model.value)
