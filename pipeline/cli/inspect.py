@@ -68,7 +68,9 @@ def _value(value: Any) -> Any:
 
 def _show_pairs(description: dict[str, Any]) -> None:
     flat = {key: value for key, value in description.items() if not isinstance(value, dict)}
-    nested = {f"{key}.{name}": v for key, value in description.items() if isinstance(value, dict) for name, v in value.items()}
+    nested = {
+        f"{key}.{name}": v for key, value in description.items() if isinstance(value, dict) for name, v in value.items()
+    }
     print_pairs((key, _short(value)) for key, value in (flat | nested).items())
 
 

@@ -8,6 +8,7 @@ import warnings
 import click
 
 from pipeline.cli.compile import llm_build
+from pipeline.cli.evaluate import evaluate
 from pipeline.cli.inspect import inspect
 from pipeline.cli.run import run
 from pipeline.cli.verify import verify
@@ -22,7 +23,7 @@ def commands() -> None:
     """Puts the weights of any GGUF into finished NPU engines, and proves it."""
 
 
-for command in (run, inspect, verify, llm_build):
+for command in (run, inspect, verify, evaluate, llm_build):
     commands.add_command(command)
 
 

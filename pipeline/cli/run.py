@@ -53,10 +53,16 @@ def run(
     manifest = read_manifest(directory)
     tokenizer = load_tokenizer(directory) if manifest.tokenizer else None
     ids = _prompt_ids(directory, tokenizer, prompt, tokens, chat, system)
-    sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
     with Runner(directory, lib) as runner:
         generation = runner.generate(
-            ids, max_tokens=max_tokens, prefill=not no_prefill, ignore_eos=ignore_eos, **sampling
+            ids,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            seed=seed,
+            prefill=not no_prefill,
+            ignore_eos=ignore_eos,
         )
         answer: list[int] = []
         text = _stream(generation, tokenizer, answer, silent=as_json)

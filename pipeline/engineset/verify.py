@@ -13,7 +13,7 @@ from pipeline.checkpoint.open import open_checkpoint, source_files
 from pipeline.checkpoint.protocol import Checkpoint
 from pipeline.engineset.manifest import Manifest, read_manifest
 from pipeline.engineset.names import MANIFEST_FILE, engine_file, layout_file
-from pipeline.errors import EngineSetError, MissingFileError
+from pipeline.errors import EngineSetError, MissingFileError, VerifyError
 from pipeline.files import file_sha256
 from pipeline.refit.plan import EnginePlan, all_plans, check_plan
 from pipeline.refit.readback import read_back
@@ -45,7 +45,7 @@ def verify_set(directory: Path, source: Path | None = None) -> Verification:
     manifest = read_manifest(directory)
     result = Verification(directory)
     _compare_files(directory, manifest, result)
-    checkpoint = _open_source(directory, manifest, source)
+    checkpoint = open_checkpoint(source_of(directory, manifest, source))
     _compare_weights(directory, manifest, checkpoint, result)
     return result
 
@@ -67,17 +67,22 @@ def _compare_files(directory: Path, manifest: Manifest, result: Verification) ->
             result.faults.append(f"{path}: sha256 (expected {entry.sha256}, found {found})")
 
 
-def _open_source(directory: Path, manifest: Manifest, source: Path | None) -> Checkpoint:
-    path = source or Path(manifest.source.path)
+def source_of(directory: Path, manifest: Manifest, override: Path | None) -> Path:
+    """The source of a set: what the user names, or what the manifest does, if it is there and has not changed.
+
+    Raises MissingFileError or VerifyError.
+    """
+    path = override or Path(manifest.source.path)
     if not path.exists():
-        reason = "the source of the set is not there, name it with --gguf"
+        reason = "the source is not there" if override else "the source of the set is not there, name it with --gguf"
         raise MissingFileError(reason, file=path, where=str(directory / MANIFEST_FILE))
-    if source is None:
+    if override is None:
         for file in source_files(path):
             expected, found = manifest.source.files.get(file.name), file_sha256(file)
             if found != expected:
-                raise EngineSetError("not the source that the set was built from", file=file, expected=expected, found=found)
-    return open_checkpoint(path)
+                reason = "not the source that the set was built from"
+                raise VerifyError(reason, file=file, expected=expected, found=found)
+    return path
 
 
 def _compare_weights(directory: Path, manifest: Manifest, checkpoint: Checkpoint, result: Verification) -> None:
