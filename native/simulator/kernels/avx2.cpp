@@ -10,7 +10,10 @@ struct Isa {
     static constexpr std::size_t lanes = 4, tile_tokens = 6, decode_units = 4, value_vectors = 2;
     static constexpr bool fast_fma = true;
     typedef double F __attribute__((vector_size(32)));
+    typedef float G __attribute__((vector_size(16)));
     static inline __attribute__((always_inline)) F fma(F a, F b, F c) { return _mm256_fmadd_pd(a, b, c); }
+    static inline __attribute__((always_inline)) F widen(G x) { return _mm256_cvtps_pd(x); }
+    static inline __attribute__((always_inline)) G narrow(F x) { return _mm256_cvtpd_ps(x); }
 };
 
 }  // namespace

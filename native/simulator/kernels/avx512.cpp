@@ -10,7 +10,11 @@ struct Isa {
     static constexpr std::size_t lanes = 8, tile_tokens = 12, decode_units = 4, value_vectors = 4;
     static constexpr bool fast_fma = true;
     typedef double F __attribute__((vector_size(64)));
+    typedef float G __attribute__((vector_size(32)));
+    // The unmasked conversions of GCC 12 warn of an uninitialised value of their own.
     static inline __attribute__((always_inline)) F fma(F a, F b, F c) { return _mm512_fmadd_pd(a, b, c); }
+    static inline __attribute__((always_inline)) F widen(G x) { return _mm512_maskz_cvtps_pd(0xFF, x); }
+    static inline __attribute__((always_inline)) G narrow(F x) { return _mm512_maskz_cvtpd_ps(0xFF, x); }
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
-// The vector type of one instruction set. A file that includes this defines the struct `Isa` first, in namespace
-// sim::{anonymous}: `lanes`, `name`, tile widths, and `fma`. Everything here has internal linkage, because each
-// instruction set is compiled with its own flags and the linker must not merge what they share.
+// The vectors of one instruction set. A file that includes this defines the struct `Isa` first, in namespace
+// sim::{anonymous}: `name`, `lanes`, tile widths, F (doubles) and G (as many floats), and on them `fma`, `widen` and
+// `narrow` (GCC splits its own conversions in two). Everything here has internal linkage, because each instruction set
+// is compiled with its own flags and the linker must not merge what they share.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,7 @@ namespace {
 
 constexpr std::size_t kLanes = Isa::lanes;
 using F = Isa::F;  // doubles: all arithmetic inside an operation
-typedef float G __attribute__((vector_size(kLanes * 4)));
+using G = Isa::G;
 typedef std::int64_t I __attribute__((vector_size(kLanes * 8)));
 typedef std::uint32_t U __attribute__((vector_size(kLanes * 4)));
 typedef std::uint16_t H __attribute__((vector_size(kLanes * 2)));
@@ -40,10 +41,10 @@ SIM_INLINE F add_exact_product(F a, F b, F acc) {
     return a * b + acc;
 }
 
-SIM_INLINE F widen(G x) { return __builtin_convertvector(x, F); }
+SIM_INLINE F widen(G x) { return Isa::widen(x); }
 SIM_INLINE F widen(U float_bits) { return widen(reinterpret_cast<G>(float_bits)); }
 SIM_INLINE F widen(H half) { return widen(__builtin_convertvector(half, U) << 16); }
-SIM_INLINE G narrow(F x) { return __builtin_convertvector(x, G); }
+SIM_INLINE G narrow(F x) { return Isa::narrow(x); }
 
 SIM_INLINE float widen(std::uint16_t half) {
     const std::uint32_t bits = std::uint32_t{half} << 16U;
