@@ -22,7 +22,7 @@ deps:
 
 demo: $(STAMP)
 	$(BIN)/luigi --module tasks BuildEngineSet --config $(CONFIG)
-	$(BIN)/engineset run --config $(CONFIG) "The capital of France is"
+	$(BIN)/engineset run build/sets/$(basename $(notdir $(CONFIG))) "The capital of France is"
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -7,7 +7,9 @@ import os
 from collections.abc import Iterator
 
 import luigi
+from luigi.event import Event
 
+from pipeline.checkpoint.open import source_files
 from pipeline.engineset.assemble import SetParts, assemble_set
 from pipeline.engineset.manifest import SourceEntry, TemplateEntry, read_manifest
 from pipeline.engineset.names import MANIFEST_FILE, engine_file
@@ -18,7 +20,7 @@ from pipeline.refit.plan import check_plan, plan_engine
 from pipeline.refit.refit import refit_engine
 from pipeline.toolchain.kinds import EMBEDDING_ENGINE, KINDS, LAYER, POST_ENGINE
 from pipeline.toolchain.templates import read_template
-from tasks import paths
+from tasks import dag, paths
 from tasks.base import EngineSetTask
 from tasks.layouts import WriteSidecar
 from tasks.templates import ConfirmTemplate
@@ -109,7 +111,7 @@ class BuildEngineSet(EngineSetTask):
     def _assemble(self) -> None:
         job, final = self.job, paths.set_directory(self.build, self.job)
         hashes = HashCache(job.hash_database)
-        if {name: hashes.sha256(job.source.parent / name) for name in job.source_hashes} != job.source_hashes:
+        if {path.name: hashes.sha256(path) for path in source_files(job.source)} != job.source_hashes:
             raise EngineSetError("the source has changed while it was read", file=job.source)
         partial = final.with_name(f".{final.name}.{os.getpid()}.partial")
         assemble_set(self._parts(), job.checkpoint, self._source(), partial, final)
@@ -139,3 +141,6 @@ class BuildEngineSet(EngineSetTask):
         types = [checkpoint.type_name(name) for name in checkpoint.names()]
         counts = {kind: types.count(kind) for kind in sorted(set(types))}
         return SourceEntry(str(self.job.source), self.job.source_hashes, counts)
+
+
+BuildEngineSet.event_handler(Event.DEPENDENCY_DISCOVERED)(dag.print_dag)

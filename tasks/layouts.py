@@ -65,5 +65,6 @@ class WriteSidecar(EngineSetTask):
     def run(self) -> None:
         layout = read_layout(paths.layout_path(self.build, self.job, LAYER))
         engine = paths.marker_engine(self.build, self.job, 0, LAYER)
-        for line in write_axl4(paths.axl4_path(self.build, self.job), layout, weight_blob(engine).offset):
-            print(f"{AXL4_FILE}: {line}", file=sys.stderr, flush=True)
+        lost = write_axl4(paths.axl4_path(self.build, self.job), layout, weight_blob(engine).offset)
+        if lost:
+            print(f"{AXL4_FILE} does not hold: {'; '.join(lost)}", file=sys.stderr, flush=True)
