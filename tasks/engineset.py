@@ -16,6 +16,7 @@ from pipeline.engineset.names import MANIFEST_FILE, engine_file
 from pipeline.errors import EngineSetError
 from pipeline.files import point_link, write_json
 from pipeline.hashes import HashCache
+from pipeline.model import HEAD
 from pipeline.refit.plan import check_plan, plan_engine
 from pipeline.refit.refit import refit_engine
 from pipeline.toolchain.kinds import EMBEDDING_ENGINE, KINDS, LAYER, POST_ENGINE
@@ -138,7 +139,8 @@ class BuildEngineSet(EngineSetTask):
 
     def _source(self) -> SourceEntry:
         checkpoint = self.job.checkpoint
-        types = [checkpoint.type_name(name) for name in checkpoint.names()]
+        tied = checkpoint.config.tie_word_embeddings
+        types = [checkpoint.type_name(name) for name in checkpoint.names() if not (tied and name == HEAD.name)]
         counts = {kind: types.count(kind) for kind in sorted(set(types))}
         return SourceEntry(str(self.job.source), self.job.source_hashes, counts)
 

@@ -17,6 +17,7 @@ from pipeline.engineset.manifest import read_manifest
 from pipeline.errors import MissingFileError
 
 LONGEST = 60
+GGUF_MAGIC = b"GGUF"
 
 
 @click.command()
@@ -28,14 +29,19 @@ def inspect(file: Path, as_json: bool) -> None:
         raise MissingFileError("no such file", file=file)
     if file.is_dir():
         description, show = _describe_set(file), _show_pairs
-    elif file.suffix == ".axmodel":
-        description, show = describe_engine(walk_engine(file)), _show_engine
-    else:
+    elif file.suffix == ".gguf" or _starts_with(file, GGUF_MAGIC):
         description, show = _describe_gguf(file), _show_gguf
+    else:
+        description, show = describe_engine(walk_engine(file)), _show_engine
     if as_json:
         print_json(description)
     else:
         show(description)
+
+
+def _starts_with(file: Path, magic: bytes) -> bool:
+    with file.open("rb") as stream:
+        return stream.read(len(magic)) == magic
 
 
 def _describe_set(directory: Path) -> dict[str, Any]:

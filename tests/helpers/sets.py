@@ -47,7 +47,8 @@ class Tiny:
 def run(command: list[object], **options: Any) -> subprocess.CompletedProcess[str]:
     """A command in the repository's root; its output as text."""
     texts = [str(part) for part in command]
-    return subprocess.run(texts, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False, **options)
+    settings = {"timeout": 120, **options}
+    return subprocess.run(texts, cwd=ROOT, capture_output=True, text=True, check=False, **settings)
 
 
 def engineset(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
