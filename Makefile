@@ -6,7 +6,7 @@ PYTHON ?= python3
 CONFIG ?= configs/smollm2-135m-bf16.toml
 NATIVE := $(shell find native -type f 2>/dev/null)
 
-.PHONY: demo test check bench deps setup format clean
+.PHONY: demo test test-aarch64 check bench deps setup format clean
 
 setup: $(STAMP)
 
@@ -32,6 +32,13 @@ check: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/pytest -n 2 --dist loadscope
+
+# The native half built for 64-bit Arm and run under emulation: the same bits as here.
+test-aarch64: $(STAMP)
+	@command -v aarch64-linux-gnu-g++ >/dev/null && command -v qemu-aarch64 >/dev/null || tools/install-deps packages-aarch64.txt
+	cmake -S native -B build/aarch64 -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_TOOLCHAIN_FILE=$(CURDIR)/native/cmake/aarch64.cmake
+	cmake --build build/aarch64
+	$(BIN)/pytest -q tests/aarch64
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.bench

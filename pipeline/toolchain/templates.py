@@ -26,8 +26,8 @@ from pipeline.errors import DecodeRefused, MissingFileError, ToolchainError
 from pipeline.files import file_sha256, publish_directory, write_bytes
 from pipeline.model import ModelConfig
 from pipeline.refit.plan import EnginePlan, all_plans
+from pipeline.toolchain.compilers import COMPILERS, REFERENCE
 from pipeline.toolchain.options import REFERENCE_VERSION, CompileOptions
-from pipeline.toolchain.reference import compile_model
 
 TEMPLATE_FILE = "template.json"
 TEMPLATE_SEED = 20_260
@@ -63,9 +63,9 @@ def compile_directory(
         names = stored_shapes(checkpoint.config)
         dtype: Any = weights
         write_hf_directory(source, checkpoint.config, ((name, checkpoint.read(name)) for name in names), dtype)
-        files = compile_model(open_checkpoint(source), partial, options)
+        files = COMPILERS[REFERENCE](open_checkpoint(source), partial, options)
         hashes = {path.name: file_sha256(path) for path in files}
-        template = Template("reference", REFERENCE_VERSION, options, checkpoint.config, seed, hashes)
+        template = Template(REFERENCE, REFERENCE_VERSION, options, checkpoint.config, seed, hashes)
         write_bytes(partial / TEMPLATE_FILE, json.dumps(msgspec.to_builtins(template), indent=1).encode() + b"\n")
         publish_directory(partial, final)
     finally:

@@ -37,7 +37,9 @@ class Replay:
         assert logits is not None
         logits.write_bytes(z.astype(ml_dtypes.bfloat16).tobytes())
 
-    def generate(self, tokens: Sequence[int], *, max_tokens: int = 32, ignore_eos: bool = False) -> Iterator[int]:
+    def generate(
+        self, tokens: Sequence[int], *, max_tokens: int = 32, ignore_eos: bool = False, prefill: bool = True
+    ) -> Iterator[int]:
         return iter(self.control.greedy(tokens, max_tokens))
 
 
