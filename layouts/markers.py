@@ -136,15 +136,13 @@ def find_markers(builds: tuple[Blob, Blob], alphabet: Alphabet, first: int, stop
         raise DecodeRefused("the two marker builds differ in size", expected=builds[0].size, found=builds[1].size)
     lowest = np.full(stop - first, NOT_FOUND, np.int64)
     highest = lowest.copy()
-    starts = range(0, builds[0].size, CHUNK)
     hits = 0
-    for start in starts:
+    for start in range(0, builds[0].size, CHUNK):
         at, number = _hits(builds, alphabet, start, first, stop)
+        new = lowest[number] == NOT_FOUND
+        lowest[number[new][::-1]] = at[new][::-1]
         highest[number] = at
         hits += len(at)
-    for start in reversed(starts):
-        at, number = _hits(builds, alphabet, start, first, stop)
-        lowest[number[::-1]] = at[::-1]
     return Sightings(lowest, highest, hits)
 
 
