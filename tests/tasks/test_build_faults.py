@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import struct
 import subprocess
 from collections.abc import Callable
@@ -140,21 +141,28 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     return build_tiny(tmp_path_factory.mktemp("whole"))
 
 
+def warmed(folder: Path, whole: Tiny) -> Tiny:
+    """A source of its own, with the templates and layouts of the built set."""
+    tiny = make_tiny(folder)
+    shutil.copytree(whole.build, tiny.build, ignore=shutil.ignore_patterns("sets", "parts"))
+    return tiny
+
+
 @pytest.mark.parametrize("spoil", FAULTS, ids=lambda fault: fault.__name__)
-def test_fault_is_one_line(tmp_path: Path, spoil: Callable[[Tiny], list[str]]) -> None:
-    tiny = make_tiny(tmp_path)
+def test_fault_is_one_line(tmp_path: Path, whole: Tiny, spoil: Callable[[Tiny], list[str]]) -> None:
+    tiny = warmed(tmp_path, whole)
     reasons = spoil(tiny)
     check_refusal(tiny, tiny.luigi(), reasons)
 
 
-def test_fault_is_one_line_with_two_workers(tmp_path: Path) -> None:
-    tiny = make_tiny(tmp_path)
+def test_fault_is_one_line_with_two_workers(tmp_path: Path, whole: Tiny) -> None:
+    tiny = warmed(tmp_path, whole)
     reasons = nan(tiny)
     check_refusal(tiny, tiny.luigi("--workers", 2), reasons)
 
 
 def test_mended_source_builds_what_an_undisturbed_build_does(tmp_path: Path, whole: Tiny) -> None:
-    tiny = make_tiny(tmp_path)
+    tiny = warmed(tmp_path, whole)
     good = tiny.gguf.read_bytes()
     nan(tiny)
     assert tiny.luigi().returncode != 0
@@ -192,8 +200,9 @@ def test_templates_that_are_not_there(tmp_path: Path) -> None:
     check_refusal(tiny, tiny.luigi(), [r"none/template\.json: "])
 
 
-def test_old_set_survives_a_failed_build(tmp_path: Path) -> None:
-    tiny = build_tiny(tmp_path)
+def test_old_set_survives_a_failed_build(tmp_path: Path, whole: Tiny) -> None:
+    tiny = warmed(tmp_path, whole)
+    assert tiny.luigi().returncode == 0
     before = {path.name: path.read_bytes() for path in tiny.set.iterdir()}
     reasons = nan(tiny)
     result = tiny.luigi()

@@ -54,7 +54,7 @@ def renames(undisturbed: Tiny) -> int:
 
 
 # The last ones are, from the end: the link, the set's directory, its manifest, the engines that move into it.
-@pytest.mark.parametrize("moment", [0.1, 0.35, 0.6, 0.8, -4, -2, -1])
+@pytest.mark.parametrize("moment", [0.3, 0.7, -3, -1])
 def test_killed_build_goes_on_to_the_same_bytes(tmp_path: Path, undisturbed: Tiny, renames: int, moment: float) -> None:
     tiny = make_tiny(tmp_path)
     tiny.config.write_text(undisturbed.config.read_text().replace("tiny.gguf", str(undisturbed.gguf)))
