@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 
 import luigi
@@ -114,7 +113,7 @@ class BuildEngineSet(EngineSetTask):
         hashes = HashCache(job.hash_database)
         if {path.name: hashes.sha256(path) for path in source_files(job.source)} != job.source_hashes:
             raise EngineSetError("the source has changed while it was read", file=job.source)
-        partial = final.with_name(f".{final.name}.{os.getpid()}.partial")
+        partial = final.with_name(f".{final.name}.partial")
         assemble_set(self._parts(), job.checkpoint, self._source(), partial, final)
 
     def _parts(self) -> SetParts:

@@ -65,6 +65,7 @@ def test_killed_build_goes_on_to_the_same_bytes(tmp_path: Path, undisturbed: Tin
     result = tiny.luigi()
     assert (result.returncode, "Traceback" in result.stderr) == (0, False)
     assert contents(tiny.set) == contents(undisturbed.set)
+    assert {path.name for path in (tiny.build / "sets").iterdir()} == {"tiny", tiny.set.resolve().name}
 
 
 def test_killed_again_and_again(tmp_path: Path, undisturbed: Tiny, renames: int) -> None:
