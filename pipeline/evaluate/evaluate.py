@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.errors import MismatchError, MissingFileError
-from pipeline.evaluate.agreement import agree
+from pipeline.evaluate.agreement import agree, common_prefix
 from pipeline.evaluate.control import Control
 from pipeline.evaluate.llama import LlamaModel
 from pipeline.evaluate.material import Material, english_material
@@ -102,7 +102,7 @@ def evaluate_set(
             of_twin = reference_logits(reference, given)
             comparisons["f32_twin"] = compare(of_twin, logits, given.targets)
             control_against_twin = compare(of_twin, control, given.targets)
-            twin_continued = reference.greedy(given.prompts, given.greedy_tokens, ignore_end=True)
+            twin_continued = [follow(reference, p, own) for p, own in zip(given.prompts, continued, strict=True)]
             answers = ask(reference, given, answered)
     return Evaluation(
         references=comparisons,
@@ -152,6 +152,17 @@ def reference_logits(model: LlamaModel, material: Material) -> Array:
     """llama.cpp's logits, float32 `[positions, vocab]`."""
     parts = [model.logits(window) for window in material.windows]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def follow(model: LlamaModel, prompt: Sequence[int], own: Sequence[int]) -> list[int]:
+    """Greedy tokens of llama.cpp as far as they are those of `own`, and the first that is another.
+
+    One pass over all tokens at once: as long as they agree, what stands before a token is the same.
+    """
+    if not own:
+        return []
+    top = np.argmax(model.logits([*prompt, *own[:-1]])[len(prompt) - 1 :], axis=1).tolist()
+    return list(top[: common_prefix(top, own) + 1])
 
 
 def ask(reference: LlamaModel, material: Material, answered: Sequence[Sequence[int]]) -> tuple[Answers, ...]:

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from pipeline.errors import MismatchError
 from pipeline.evaluate.agreement import PROMPTS, agree, common_prefix
+from pipeline.evaluate.evaluate import follow
 from pipeline.evaluate.known_answers import KNOWN_ANSWERS, KnownAnswer
 
 
@@ -41,3 +43,19 @@ def test_an_answer_must_come_first() -> None:
     assert not case.passes(" not Paris")
     assert not case.passes(" Parisian")
     assert not case.passes("")
+
+
+class Parrot:
+    """Says the number after the last one, whatever stands before; 10 after 3."""
+
+    def logits(self, tokens: list[int]) -> np.ndarray:
+        following = [10 if token == 3 else token + 1 for token in tokens]
+        return np.eye(16, dtype=np.float32)[following]
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [([2, 3, 10], [2, 3, 10]), ([2, 3, 4, 5], [2, 3, 10]), ([7], [2]), ([], [])],
+)
+def test_follow_ends_with_the_first_token_that_differs(own: list[int], expected: list[int]) -> None:
+    assert follow(Parrot(), [9, 1], own) == expected
