@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -46,7 +45,7 @@ def write_json(path: Path, value: object) -> None:
 
 def point_link(link: Path, target: Path) -> None:
     """Make `link` a relative symbolic link to its sibling `target`, replacing an older link."""
-    beside = link.with_name(f".{link.name}.{os.getpid()}.link")
+    beside = link.with_name(f".{link.name}.link")
     beside.unlink(missing_ok=True)
     beside.symlink_to(target.name)
     beside.replace(link)
