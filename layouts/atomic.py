@@ -27,10 +27,10 @@ class Beside:
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._path = path
+        self.final = path
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:NAME_BYTES]}.", suffix=".partial", dir=path.parent)
         self.file: BinaryIO = os.fdopen(descriptor, "w+b")
-        self._beside = Path(name)
+        self.path = Path(name)
 
     def publish(self) -> None:
         """Sync the data, rename, sync the directory."""
@@ -38,13 +38,13 @@ class Beside:
         os.fchmod(self.file.fileno(), MODE)
         os.fsync(self.file.fileno())
         self.file.close()
-        self._beside.replace(self._path)
-        sync_directory(self._path.parent)
+        self.path.replace(self.final)
+        sync_directory(self.final.parent)
 
     def discard(self) -> None:
         """Remove it, if it has not been published."""
         self.file.close()
-        self._beside.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
 
 
 @contextmanager

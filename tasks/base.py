@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from functools import lru_cache
 from pathlib import Path
 
 import luigi
+from filelock import FileLock, Timeout
 
 from layouts.sidecar import read_layout
 from layouts.stored import EngineLayout
-from pipeline.errors import EngineSetError
+from pipeline.errors import EngineSetError, InternalError
 from pipeline.job import Job, resolve_job
 from pipeline.toolchain.kinds import KINDS
 from tasks import paths, progress
@@ -49,6 +51,26 @@ class EngineSetTask(luigi.Task):
     def is_complete(self) -> bool:
         """Whether the output is there."""
         return bool(super().complete())
+
+    def run(self) -> None:
+        """`work`, unless another process does it right now or has done it: two builds of one thing never mix."""
+        path = paths.lock_path(self.build, self.task_id)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            print(f"{type(self).__name__}: waiting for another build that does the same", file=sys.stderr, flush=True)
+            lock.acquire()
+        try:
+            if not self.is_complete():
+                self.work()
+        finally:
+            lock.release()
+
+    def work(self) -> None:
+        """Make the output."""
+        raise InternalError(f"{type(self).__name__} does nothing")
 
     def shared(self) -> dict[str, str]:
         """Parameters to hand on to a requirement."""

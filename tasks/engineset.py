@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 
 import luigi
@@ -35,7 +36,7 @@ class CheckPlan(EngineSetTask):
     def output(self) -> luigi.LocalTarget:
         return self.target(paths.plan_path(self.build, self.job))
 
-    def run(self) -> None:
+    def work(self) -> None:
         check_plan(self.job.template_model, self.layouts(), self.job.checkpoint)
         write_json(paths.plan_path(self.build, self.job), self.job.source_hashes)
 
@@ -53,12 +54,12 @@ class _PatchTask(EngineSetTask):
         return self.target(paths.report_path(self.build, self.job, self.kind, self.layer))
 
     def is_complete(self) -> bool:
-        """The report is there, and the engine waits for its set or is in it: a kill or a deleted set may have lost it."""
+        """The engine and its report wait for their set, or the set is there."""
         part = paths.part_path(self.build, self.job, self.kind, self.layer)
         manifest = paths.set_directory(self.build, self.job) / MANIFEST_FILE
-        return super().is_complete() and (part.is_file() or manifest.is_file())
+        return manifest.is_file() or (super().is_complete() and part.is_file())
 
-    def run(self) -> None:
+    def work(self) -> None:
         job = self.job
         template = paths.template_directory(self.build, job)
         template /= engine_file(job.template_model, job.options.prefill_len, self.kind, self.layer)
@@ -100,12 +101,13 @@ class BuildEngineSet(EngineSetTask):
         directory, link = paths.set_directory(self.build, self.job), paths.set_link(self.build, self.job)
         return self.output().exists() and link.resolve() == directory.resolve()
 
-    def run(self) -> None:
+    def work(self) -> None:
         final = paths.set_directory(self.build, self.job)
         if not self.output().exists():
             self._assemble()
         read_manifest(final)
         point_link(paths.set_link(self.build, self.job), final)
+        shutil.rmtree(paths.parts_directory(self.build, self.job), ignore_errors=True)
         print(f"engine set: {final}", flush=True)
 
     def _assemble(self) -> None:

@@ -27,7 +27,7 @@ class BuildMarkers(EngineSetTask):
     def output(self) -> luigi.LocalTarget:
         return self.target(paths.marker_directory(self.build, self.job, self.marker) / TEMPLATE_FILE)
 
-    def run(self) -> None:
+    def work(self) -> None:
         checkpoint = marker_checkpoint(plan_markers(self.job.template_model), self.marker)
         directory = paths.marker_directory(self.build, self.job, self.marker)
         weights = "F32" if self.marker == CONFIRM else "BF16"
@@ -45,7 +45,7 @@ class DecodeLayout(EngineSetTask):
     def output(self) -> luigi.LocalTarget:
         return self.target(paths.layout_path(self.build, self.job, self.kind))
 
-    def run(self) -> None:
+    def work(self) -> None:
         engines = [paths.marker_engine(self.build, self.job, marker, self.kind) for marker in range(BUILDS)]
         layout = decode_builds(self.job.template_model, self.kind, engines)
         path = paths.layout_path(self.build, self.job, self.kind)
@@ -62,7 +62,7 @@ class WriteSidecar(EngineSetTask):
     def output(self) -> luigi.LocalTarget:
         return self.target(paths.axl4_path(self.build, self.job))
 
-    def run(self) -> None:
+    def work(self) -> None:
         layout = read_layout(paths.layout_path(self.build, self.job, LAYER))
         engine = paths.marker_engine(self.build, self.job, 0, LAYER)
         lost = write_axl4(paths.axl4_path(self.build, self.job), layout, weight_blob(engine).offset)

@@ -44,9 +44,19 @@ def confirmed_path(build: Path, job: Job) -> Path:
     return build / "confirmed" / f"{job.template_key}.json"
 
 
+def parts_directory(build: Path, job: Job) -> Path:
+    """What waits for a set to be assembled; removed when it is."""
+    return build / "parts" / job.identity
+
+
+def lock_path(build: Path, task_id: str) -> Path:
+    """Held by the process that runs a task."""
+    return build / "locks" / f"{task_id}.lock"
+
+
 def part_path(build: Path, job: Job, kind: str, layer: int) -> Path:
     """A patched engine that waits for its set."""
-    return build / "parts" / job.identity / engine_file(job.template_model, job.options.prefill_len, kind, layer)
+    return parts_directory(build, job) / engine_file(job.template_model, job.options.prefill_len, kind, layer)
 
 
 def report_path(build: Path, job: Job, kind: str, layer: int) -> Path:
@@ -66,4 +76,4 @@ def set_link(build: Path, job: Job) -> Path:
 
 def plan_path(build: Path, job: Job) -> Path:
     """Written when a source has been checked against its templates."""
-    return build / "parts" / job.identity / "plan.json"
+    return parts_directory(build, job) / "plan.json"

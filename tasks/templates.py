@@ -22,7 +22,7 @@ class CompileTemplate(EngineSetTask):
     def output(self) -> luigi.LocalTarget:
         return self.target(paths.template_directory(self.build, self.job) / TEMPLATE_FILE)
 
-    def run(self) -> None:
+    def work(self) -> None:
         compile_template(self.job.template_model, self.job.options, paths.template_directory(self.build, self.job))
 
 
@@ -35,7 +35,7 @@ class WalkTemplate(EngineSetTask):
     def output(self) -> luigi.LocalTarget:
         return self.target(paths.walk_path(self.build, self.job))
 
-    def run(self) -> None:
+    def work(self) -> None:
         write_json(
             paths.walk_path(self.build, self.job), describe_directory(paths.template_directory(self.build, self.job))
         )
@@ -52,7 +52,7 @@ class ConfirmTemplate(EngineSetTask):
     def output(self) -> luigi.LocalTarget:
         return self.target(paths.confirmed_path(self.build, self.job))
 
-    def run(self) -> None:
+    def work(self) -> None:
         others = {kind: paths.marker_engine(self.build, self.job, CONFIRM, kind) for kind in KINDS}
         confirmed = confirm_template(paths.template_directory(self.build, self.job), self.layouts(), others)
         write_json(paths.confirmed_path(self.build, self.job), confirmed)

@@ -71,7 +71,7 @@ def _manifest(
         name=parts.name,
         identity=parts.identity,
         tool=TOOL,
-        model=config.as_dict(),
+        model=config,
         source=source,
         template=parts.template,
         tokenizer=tokenizer,

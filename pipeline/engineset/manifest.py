@@ -50,16 +50,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     identity: str
     tool: str
-    model: dict[str, Any]
+    model: ModelConfig
     source: SourceEntry
     template: TemplateEntry
     tokenizer: list[str]
     engines: dict[str, Any]
     files: dict[str, FileEntry]
-
-    def model_config(self) -> ModelConfig:
-        """Dimensions as a ModelConfig."""
-        return msgspec.convert(self.model, ModelConfig)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:

@@ -86,7 +86,7 @@ def source_of(directory: Path, manifest: Manifest, override: Path | None) -> Pat
 
 
 def _compare_weights(directory: Path, manifest: Manifest, checkpoint: Checkpoint, result: Verification) -> None:
-    config = manifest.model_config()
+    config = manifest.model
     layouts = _layouts(directory, result)
     if layouts is None:
         return

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from layouts.errors import LayoutError
-from layouts.stored import Copy, StoredTensor
+from layouts.stored import Copy, Plane, StoredTensor
 from pipeline.axmodel.blob import Bytes
-from pipeline.errors import InternalError, VerifyError
+from pipeline.errors import VerifyError
 
 GATHER_ELEMENTS = 1 << 21
 
@@ -42,19 +42,33 @@ def read_back(data: Bytes, stored: StoredTensor, raw: Raw, first_row: int, file:
                     )
 
 
-def gather(data: Bytes, copy: Copy, start: int, stop: int) -> npt.NDArray[np.uint64]:
+def gather(data: Bytes, copy: Copy, start: int, stop: int) -> Raw:
     """Stored integers of rows of a copy, element by element from their addresses; whole bytes only."""
-    total: npt.NDArray[np.uint64] | None = None
-    for plane in copy.planes:
-        at = plane.addresses(start, stop)
-        if plane.width % 8 or (at % 8).any():
-            raise LayoutError("elements are not whole bytes", where=copy.name)
-        at //= 8
-        value = np.zeros(at.shape, np.uint64)
-        for byte in range(plane.width // 8):
-            value |= data[at + byte].astype(np.uint64) << np.uint64(8 * byte)
-        part = (value - np.uint64(plane.bias)) << np.uint64(plane.low_bit)
-        total = part if total is None else total | part
-    if total is None:
-        raise InternalError("a copy without planes")
+    first, *others = copy.planes
+    total = _gather_plane(data, first, start, stop)
+    if not others and first.bias == 0:
+        return total
+    total = (total.astype(np.uint64) - np.uint64(first.bias)) << np.uint64(first.low_bit)
+    for plane in others:
+        part = _gather_plane(data, plane, start, stop).astype(np.uint64)
+        total = total | (part - np.uint64(plane.bias)) << np.uint64(plane.low_bit)
     return total
+
+
+def _gather_plane(data: Bytes, plane: Plane, start: int, stop: int) -> Raw:
+    """Words of the plane's width: by one index where all elements have the same byte phase, else byte by byte."""
+    at, size = plane.addresses(start, stop), plane.width // 8
+    if plane.width % 8 or (at & 7).any():
+        raise LayoutError("elements are not whole bytes", found=f"{plane.width} bits")
+    at >>= 3
+    phase = int(at.flat[0]) % size
+    at -= phase
+    if (at % size).any():
+        at += phase
+        words = np.zeros(at.shape, np.uint64)
+        for byte in range(size):
+            words |= data[at + byte].astype(np.uint64) << np.uint64(8 * byte)
+        return words
+    words_of_phase = data[phase : phase + (data.size - phase) // size * size].view(f"<u{size}")
+    found: Raw = words_of_phase[at // size]
+    return found

@@ -62,6 +62,15 @@ class EngineReport:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class _Open:
+    """The copy beside the output: as a file, as what is written, and as what another reader of the file sees."""
+
+    beside: Beside
+    data: np.memmap[tuple[int, ...], np.dtype[np.uint8]]
+    proof: Bytes
+
+
 class EngineRefitter:
     """Use as a context manager; leaving it without `commit` removes everything that was written.
 
@@ -77,8 +86,7 @@ class EngineRefitter:
         self._blob = self._check_template()
         self._covered = {tensor.name: np.zeros(tensor.shape[0], np.bool_) for tensor in layout.tensors}
         self._report = EngineReport()
-        self._beside: Beside | None = None
-        self._data: Bytes | None = None
+        self._open: _Open | None = None
 
     def _check_template(self) -> Blob:
         blob = weight_blob(self.template)
@@ -93,28 +101,29 @@ class EngineRefitter:
         return blob
 
     def __enter__(self) -> EngineRefitter:
-        self._beside = Beside(self.output)
+        beside = Beside(self.output)
         try:
             with self.template.open("rb") as source:
-                shutil.copyfileobj(source, self._beside.file, CHUNK)
-            self._beside.file.flush()
-            self._data = np.memmap(self._beside.file, np.uint8, "r+", self._blob.offset, (self._blob.size,))
+                shutil.copyfileobj(source, beside.file, CHUNK)
+            beside.file.flush()
+            where = (self._blob.offset, (self._blob.size,))
+            data = np.memmap(beside.file, np.uint8, "r+", *where)
+            self._open = _Open(beside, data, np.memmap(beside.path, np.uint8, "r", *where))
         except BaseException:
-            self._beside.discard()
+            beside.discard()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._data = None
-        if self._beside is not None:
-            self._beside.discard()
+        beside, self._open = self._opened().beside, None
+        beside.discard()
 
-    def _open(self) -> tuple[Beside, np.memmap[tuple[int, ...], np.dtype[np.uint8]]]:
-        if self._beside is None or not isinstance(self._data, np.memmap):
+    def _opened(self) -> _Open:
+        if self._open is None:
             raise InternalError("the refitter is not open")
-        return self._beside, self._data
+        return self._open
 
     def weights(self) -> list[str]:
         """Every weight that can be set."""
@@ -152,9 +161,9 @@ class EngineRefitter:
             raw = codec(stored.codec).encode(rows)
         except LayoutError as error:
             raise NotFiniteError(error.reason, file=self.template, where=name, found=error.found) from None
-        _, data = self._open()
-        write_tensor(data, stored, raw, first_row)
-        read_back(data, stored, raw, first_row, self.output)
+        opened = self._opened()
+        write_tensor(opened.data, stored, raw, first_row)
+        read_back(opened.proof, stored, raw, first_row, self.output)
         self._covered[name][first_row : first_row + len(rows)] = True
         report = self._report.tensors.setdefault(name, TensorReport(stored.codec, self.prototype(name).copies))
         report.elements += rows.size
@@ -172,10 +181,10 @@ class EngineRefitter:
         missing = self.missing()
         if missing:
             raise MismatchError(f"not all weights are set: {', '.join(missing)}", file=self.output)
-        beside, data = self._open()
-        data.flush()
-        self._report.planned_bytes, self._report.changed_bytes = self._compare(beside.file)
-        beside.publish()
+        opened = self._opened()
+        opened.data.flush()
+        self._report.planned_bytes, self._report.changed_bytes = self._compare(opened.beside.file)
+        opened.beside.publish()
         return self._report
 
     def _stored(self, name: str) -> StoredTensor:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.sets import Tiny, build_tiny, built, contents, make_tiny
+from tests.helpers.sets import BIN, ROOT, Tiny, build_tiny, built, contents, engineset, make_tiny
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +104,15 @@ def test_finished_templates_of_another_build(tiny: Tiny, tmp_path: Path) -> None
     for name, data in contents(tiny.set).items():
         if name != "manifest.json":
             assert contents(directory)[name] == data, name
+
+
+def test_two_builds_of_one_set_at_once(tmp_path: Path) -> None:
+    made = make_tiny(tmp_path)
+    command = [BIN / "luigi", "--module", "tasks", "BuildEngineSet", "--config", made.config, "--build-dir", made.build]
+    texts = [str(part) for part in command]
+    children = [subprocess.Popen(texts, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)]
+    outcomes = [(child.communicate(timeout=120), child.returncode) for child in children]
+    assert [code for _, code in outcomes] == [0, 0], outcomes
+    assert engineset("verify", made.set).returncode == 0
+    assert not (made.build / "parts" / made.set.resolve().name.rsplit("-", 1)[1]).exists()
+    assert not [path for path in made.build.rglob(".*") if path.name != ".lock"]

@@ -27,7 +27,7 @@ MANIFEST = Manifest(
     name="tiny",
     identity="0123456789abcdef",
     tool="engineset 0.1.0",
-    model=tiny_config("qwen3").as_dict(),
+    model=tiny_config("qwen3"),
     source=SourceEntry("/a/ä/tiny.gguf", {"tiny.gguf": "ab" * 32}, {"F32": 3, "Q8_0": 9}),
     template=TemplateEntry("reference", "7.0", {"prefill_len": 8}, {"x.axmodel": "cd" * 32}, {}),
     tokenizer=[],
@@ -45,7 +45,7 @@ def written(tmp_path: Path) -> Path:
 def test_manifest_survives(written: Path) -> None:
     read = read_manifest(written.parent)
     assert msgspec.json.encode(read) == msgspec.json.encode(MANIFEST)
-    assert read.model_config() == tiny_config("qwen3")
+    assert read.model == tiny_config("qwen3")
     assert written.read_bytes() == encode_manifest(read)
 
 
@@ -115,6 +115,6 @@ def test_directory_without_manifest(tmp_path: Path) -> None:
 
 def test_config_round_trip_keeps_everything() -> None:
     config = replace(tiny_config("qwen2"), eos_token_ids=(1, 2, 3), bos_token_id=None)
-    made = msgspec.structs.replace(MANIFEST, model=config.as_dict())
+    made = msgspec.structs.replace(MANIFEST, model=config)
     assert msgspec.json.decode(encode_manifest(made), type=dict)["model"]["eos_token_ids"] == [1, 2, 3]
-    assert made.model_config() == config
+    assert made.model == config

@@ -86,13 +86,13 @@ def test_manifest_hashes_every_file_and_names_the_source(tiny: Tiny) -> None:
     tensors = gguf.GGUFReader(tiny.gguf).tensors
     assert sum(manifest.source.tensor_types.values()) == len(tensors)
     assert set(manifest.source.tensor_types) == {tensor.tensor_type.name for tensor in tensors}
-    assert manifest.model_config() == tiny_config("qwen3")
+    assert manifest.model == tiny_config("qwen3")
     assert manifest.template.options["layout_seed"] == 3
 
 
 def test_manifest_reports_every_weight(tiny: Tiny) -> None:
     manifest = read_manifest(tiny.set)
-    config = manifest.model_config()
+    config = manifest.model
     weights = tiny_weights(config, 1)
     reported = {}
     for layer in range(2):
