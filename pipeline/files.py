@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import shutil
@@ -18,18 +17,15 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def publish_directory(partial: Path, final: Path) -> None:
-    """Rename a finished directory, whose files are synced, to its final name.
-
-    Another process may have published the same content first: then ours is removed.
-    """
+    """Rename a finished directory, whose files are synced, to its final name; what stood there, damaged, is replaced."""
     sync_directory(partial)
-    try:
-        partial.replace(final)
-    except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        shutil.rmtree(partial)
+    damaged = final.with_name(f".{final.name}.damaged")
+    shutil.rmtree(damaged, ignore_errors=True)
+    if final.is_dir():
+        final.replace(damaged)
+    partial.replace(final)
     sync_directory(final.parent)
+    shutil.rmtree(damaged, ignore_errors=True)
 
 
 def file_sha256(path: Path) -> str:

@@ -1,5 +1,6 @@
 """The DAG of the architecture as Luigi tasks: `luigi --module tasks BuildEngineSet --config configs/….toml`."""
 
+import tasks.settings  # noqa: F401 - before Luigi reads its configuration
 from tasks.engineset import BuildEngineSet, CheckPlan, PatchEmbedding, PatchLayer, PatchPost
 from tasks.layouts import BuildMarkers, DecodeLayout, WriteSidecar
 from tasks.templates import CompileTemplate, ConfirmTemplate, WalkTemplate

@@ -11,6 +11,7 @@ from filelock import FileLock, Timeout
 
 from layouts.sidecar import read_layout
 from layouts.stored import EngineLayout
+from pipeline.engineset.whole import set_damage
 from pipeline.errors import EngineSetError, InternalError
 from pipeline.job import Job, resolve_job
 from pipeline.toolchain.kinds import KINDS
@@ -44,7 +45,7 @@ class EngineSetTask(luigi.Task):
         """As `is_complete`; Luigi swallows what is raised here, so a fault is reported first."""
         try:
             return self.is_complete()
-        except EngineSetError as error:
+        except (EngineSetError, OSError) as error:
             progress.report_fault(self, error)
             raise
 
@@ -54,7 +55,7 @@ class EngineSetTask(luigi.Task):
 
     def run(self) -> None:
         """`work`, unless another process does it right now or has done it: two builds of one thing never mix."""
-        path = paths.lock_path(self.build, self.task_id)
+        path = paths.lock_path(self.build, Path(self.output().path))
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path)
         try:
@@ -67,6 +68,10 @@ class EngineSetTask(luigi.Task):
                 self.work()
         finally:
             lock.release()
+
+    def set_is_whole(self) -> bool:
+        """Whether the set that this task works for is there already."""
+        return set_damage(paths.set_directory(self.build, self.job)) is None
 
     def work(self) -> None:
         """Make the output."""

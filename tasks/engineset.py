@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Iterator
 
 import luigi
@@ -11,8 +12,9 @@ from luigi.event import Event
 
 from pipeline.checkpoint.open import source_files
 from pipeline.engineset.assemble import SetParts, assemble_set
-from pipeline.engineset.manifest import SourceEntry, TemplateEntry, read_manifest
+from pipeline.engineset.manifest import SourceEntry, TemplateEntry
 from pipeline.engineset.names import MANIFEST_FILE, engine_file
+from pipeline.engineset.whole import set_damage
 from pipeline.errors import EngineSetError
 from pipeline.files import point_link, write_json
 from pipeline.hashes import HashCache
@@ -36,6 +38,10 @@ class CheckPlan(EngineSetTask):
     def output(self) -> luigi.LocalTarget:
         return self.target(paths.plan_path(self.build, self.job))
 
+    def is_complete(self) -> bool:
+        """The plan has been checked, or the set is there."""
+        return super().is_complete() or self.set_is_whole()
+
     def work(self) -> None:
         check_plan(self.job.template_model, self.layouts(), self.job.checkpoint)
         write_json(paths.plan_path(self.build, self.job), self.job.source_hashes)
@@ -56,8 +62,7 @@ class _PatchTask(EngineSetTask):
     def is_complete(self) -> bool:
         """The engine and its report wait for their set, or the set is there."""
         part = paths.part_path(self.build, self.job, self.kind, self.layer)
-        manifest = paths.set_directory(self.build, self.job) / MANIFEST_FILE
-        return manifest.is_file() or (super().is_complete() and part.is_file())
+        return (super().is_complete() and part.is_file()) or self.set_is_whole()
 
     def work(self) -> None:
         job = self.job
@@ -99,13 +104,15 @@ class BuildEngineSet(EngineSetTask):
     def is_complete(self) -> bool:
         """The set is there and the link of its name points to it."""
         directory, link = paths.set_directory(self.build, self.job), paths.set_link(self.build, self.job)
-        return self.output().exists() and link.resolve() == directory.resolve()
+        return self.set_is_whole() and link.resolve() == directory.resolve()
 
     def work(self) -> None:
         final = paths.set_directory(self.build, self.job)
-        if not self.output().exists():
+        damage = set_damage(final)
+        if damage is not None:
+            if final.exists():
+                print(f"building the set again: {damage}", file=sys.stderr, flush=True)
             self._assemble()
-        read_manifest(final)
         point_link(paths.set_link(self.build, self.job), final)
         shutil.rmtree(paths.parts_directory(self.build, self.job), ignore_errors=True)
         print(f"engine set: {final}", flush=True)

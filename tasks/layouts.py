@@ -67,4 +67,4 @@ class WriteSidecar(EngineSetTask):
         engine = paths.marker_engine(self.build, self.job, 0, LAYER)
         lost = write_axl4(paths.axl4_path(self.build, self.job), layout, weight_blob(engine).offset)
         if lost:
-            print(f"{AXL4_FILE} does not hold: {'; '.join(lost)}", file=sys.stderr, flush=True)
+            print(f"{AXL4_FILE}: {len(lost)} things it cannot hold, such as {lost[0]}", file=sys.stderr, flush=True)

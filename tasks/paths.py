@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pipeline.engineset.names import AXL4_FILE, engine_file, layout_file
+from pipeline.hashes import digest
 from pipeline.job import Job
 
 
@@ -49,9 +50,9 @@ def parts_directory(build: Path, job: Job) -> Path:
     return build / "parts" / job.identity
 
 
-def lock_path(build: Path, task_id: str) -> Path:
-    """Held by the process that runs a task."""
-    return build / "locks" / f"{task_id}.lock"
+def lock_path(build: Path, output: Path) -> Path:
+    """Held by the process that makes `output`, however it came to that path."""
+    return build / "locks" / f"{digest(str(output.absolute().resolve()))[:32]}.lock"
 
 
 def part_path(build: Path, job: Job, kind: str, layer: int) -> Path:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
+import warnings
 
 import luigi
 from luigi.event import Event
 
-from pipeline.errors import EngineSetError
+from pipeline.errors import fault_lines
 
 _TRACE = "Traceback (most recent call last)"
 _SHARED = ("config", "gguf", "build_dir")
@@ -20,18 +21,22 @@ class QuietHandler(logging.StreamHandler):  # type: ignore[type-arg]
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
         cause = record.exc_info[1] if record.exc_info else None
-        ours = isinstance(cause, EngineSetError) or (_TRACE in message and "pipeline.errors." in message)
-        layouts = _TRACE in message and "layouts.errors." in message
+        said = (cause is not None and fault_lines(cause) is not None) or (
+            _TRACE in message and any(line in message for line in _reported)
+        )
         dull = record.levelno <= logging.INFO and "Luigi Execution Summary" not in message
-        if not (ours or layouts or dull):
+        if not (said or dull):
             super().emit(record)
 
 
+_reported: set[str] = set()
+
+
 def report_fault(task: luigi.Task, error: BaseException) -> None:
-    """One line on stderr for each fault of a user error."""
-    if isinstance(error, EngineSetError):
-        for line in str(error).splitlines():
-            print(f"error: {line}", file=sys.stderr, flush=True)
+    """One line on stderr for each fault that the user can mend."""
+    for line in fault_lines(error) or []:
+        _reported.add(line)
+        print(f"error: {line}", file=sys.stderr, flush=True)
 
 
 def report_done(task: luigi.Task, seconds: float) -> None:
@@ -40,8 +45,14 @@ def report_done(task: luigi.Task, seconds: float) -> None:
     print(f"{' '.join([type(task).__name__, *own]):<44} {seconds:7.2f} s", file=sys.stderr, flush=True)
 
 
+def report_warning(message: Warning | str, *_: object, **__: object) -> None:
+    """One line on stderr for each warning, without the place in our code that gave it."""
+    print(f"warning: {message}", file=sys.stderr, flush=True)
+
+
 def register(kind: type[luigi.Task]) -> None:
     """Attach the reports to a task class and its subclasses."""
+    warnings.showwarning = report_warning
     kind.event_handler(Event.FAILURE)(report_fault)
     kind.event_handler(Event.BROKEN_TASK)(report_fault)
     kind.event_handler(Event.PROCESSING_TIME)(report_done)

@@ -34,6 +34,7 @@ axcl::Error Runtime::init() {
     threads_ = settings.threads;
     settings_ = settings;
     wedged_ = settings.wedged;
+    loads_ = 0;
     initialised_ = true;
     return axcl::kSuccess;
 }

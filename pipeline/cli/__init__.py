@@ -1,5 +1,16 @@
 """The console command `engineset`."""
 
-from pipeline.cli.main import main
+import sys
 
-__all__ = ["main"]
+INTERRUPTED = 130
+
+
+def main() -> None:
+    """Entry point of the console script; SIGINT ends it with 130 from the first import on."""
+    try:
+        from pipeline.cli.main import run_commands
+
+        code = run_commands()
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    sys.exit(code)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from pipeline.checkpoint.open import open_checkpoint
-from pipeline.toolchain.compilers import COMPILERS, REFERENCE
+from pipeline.toolchain.compilers import REFERENCE, compile_published
 from pipeline.toolchain.options import CompileOptions
 
 
@@ -42,5 +42,5 @@ def llm_build(
     options = CompileOptions(
         weight_type, kv_cache_len, prefill_len, tuple(last_kv_cache_len), chip, layout_seed, rounding
     )
-    for path in COMPILERS[REFERENCE](open_checkpoint(input_path), output_path, options):
+    for path in compile_published(REFERENCE, open_checkpoint(input_path), output_path, options):
         click.echo(path)

@@ -11,6 +11,7 @@ import click
 from pipeline.cli.output import as_json, print_json
 from pipeline.engineset.manifest import read_manifest
 from pipeline.engineset.verify import source_of
+from pipeline.errors import MismatchError
 from pipeline.evaluate.evaluate import POSITIONS, evaluate_set
 
 
@@ -31,6 +32,8 @@ def evaluate(
     """Compare a set with llama.cpp and with an independent control; exit code 1 when a gate is not met."""
     manifest = read_manifest(directory)
     source = source_of(directory, manifest, gguf)
+    if source.is_dir():
+        raise MismatchError("llama.cpp compares GGUF files only, name one with --gguf", file=source)
     window = int(manifest.template.options["kv_cache_len"])
     with tempfile.TemporaryDirectory(prefix="engineset-") as scratch:
         kept = twin or Path(scratch) / "twin.gguf"

@@ -1,20 +1,23 @@
-"""One line per fault on stderr and exit code 1 for what a user can mend; a traceback for our own bugs; 130 after SIGINT."""
+"""One line per fault on stderr, exit code 1 for what a user can mend and 2 for wrong usage; tracebacks for our own bugs."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import warnings
 
 import click
 
+from pipeline.cli import INTERRUPTED
 from pipeline.cli.compile import llm_build
 from pipeline.cli.evaluate import evaluate
 from pipeline.cli.inspect import inspect
 from pipeline.cli.run import run
 from pipeline.cli.verify import verify
-from pipeline.errors import EngineSetError
+from pipeline.errors import EngineSetError, fault_lines
 
-INTERRUPTED = 130
+FAILED, USAGE = 1, 2
 
 
 @click.group()
@@ -31,23 +34,40 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     print(f"warning: {message}", file=sys.stderr)
 
 
-def main() -> None:
-    """Entry point of the console script."""
+def run_commands() -> int:
+    """Run the command line; the exit code."""
     warnings.showwarning = _show_warning
     try:
         code = commands.main(standalone_mode=False)
-    except EngineSetError as error:
-        for line in str(error).splitlines():
-            print(f"error: {line}", file=sys.stderr)
-        code = 1
+        sys.stdout.flush()
     except click.exceptions.Abort:
-        code = INTERRUPTED
-    except click.ClickException as error:
+        return INTERRUPTED
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
-        code = error.exit_code
-    except KeyboardInterrupt:
-        code = INTERRUPTED
+        return USAGE
+    except click.ClickException as error:
+        return _fail([error.format_message()], error.exit_code)
     except BrokenPipeError:
-        sys.stderr.close()
-        code = 1
-    sys.exit(code)
+        _drop_output()
+        return FAILED
+    except (EngineSetError, OSError) as error:
+        lines = fault_lines(error)
+        if lines is None:
+            raise
+        _drop_output()
+        return _fail(lines, FAILED)
+    return int(code or 0)
+
+
+def _fail(lines: list[str], code: int) -> int:
+    for line in lines:
+        print(f"error: {line}", file=sys.stderr)
+    return code
+
+
+def _drop_output() -> None:
+    """What cannot be written now cannot be written at exit either."""
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        return
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from pipeline.cli.output import as_json, print_json
-from pipeline.engineset.manifest import read_manifest
+from pipeline.cli.types import FiniteRange
+from pipeline.engineset.manifest import Manifest, read_manifest
 from pipeline.errors import RunnerError
 from pipeline.native import Runner
 from pipeline.tokenizer.chat import render_chat
@@ -24,11 +25,11 @@ from pipeline.tokenizer.tokenizer import Tokenizer
 @click.option("--tokens", help="Token ids with commas instead of a prompt.")
 @click.option("--chat", is_flag=True, help="Apply the model's chat template to the prompt.")
 @click.option("--system", help="System message, with --chat.")
-@click.option("-n", "--max-tokens", type=click.IntRange(1), default=64, show_default=True)
-@click.option("--temperature", type=click.FloatRange(0), default=0.0, show_default=True, help="0 is greedy.")
-@click.option("--top-k", type=click.IntRange(0), default=0, show_default=True, help="0 keeps all.")
-@click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), default=1.0, show_default=True)
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
+@click.option("-n", "--max-tokens", type=click.IntRange(1, 2**31 - 1), default=64, show_default=True)
+@click.option("--temperature", type=FiniteRange(0), default=0.0, show_default=True, help="0 is greedy.")
+@click.option("--top-k", type=click.IntRange(0, 2**31 - 1), default=0, show_default=True, help="0 keeps all.")
+@click.option("--top-p", type=FiniteRange(0, 1, min_open=True), default=1.0, show_default=True)
+@click.option("--seed", type=click.IntRange(0, 2**64 - 1), default=0, show_default=True)
 @click.option("--no-prefill", is_flag=True, help="Feed the prompt token by token.")
 @click.option("--ignore-eos", is_flag=True, help="Go on after an end of sequence.")
 @click.option("--lib", type=click.Path(path_type=Path), help="Runtime library; the simulator when not given.")
@@ -52,7 +53,10 @@ def run(
     """Continue PROMPT with the engines of a set."""
     manifest = read_manifest(directory)
     tokenizer = load_tokenizer(directory) if manifest.tokenizer else None
+    if system is not None and not chat:
+        raise click.UsageError("--system goes with --chat")
     ids = _prompt_ids(directory, tokenizer, prompt, tokens, chat, system)
+    _check_prompt(directory, manifest, ids)
     with Runner(directory, lib) as runner:
         generation = runner.generate(
             ids,
@@ -84,9 +88,24 @@ def _prompt_ids(
     if tokenizer is None:
         raise RunnerError("the set carries no tokenizer, give --tokens", file=directory)
     if not chat:
-        return tokenizer.encode(str(prompt), parse_special=True)
+        bos = tokenizer.vocabulary.bos_id
+        return tokenizer.encode(str(prompt), parse_special=True) or ([] if bos is None else [bos])
     messages = [{"role": "system", "content": system}] if system else []
     return tokenizer.encode_chat(render_chat(tokenizer, [*messages, {"role": "user", "content": prompt}]))
+
+
+def _check_prompt(directory: Path, manifest: Manifest, ids: list[int]) -> None:
+    """Refuse before anything is loaded what the runner would refuse after."""
+    vocab, rows = manifest.model.vocab_size, int(manifest.template.options["kv_cache_len"])
+    wrong = next((token for token in ids if not 0 <= token < vocab), None)
+    if not ids:
+        raise RunnerError("the prompt is empty", file=directory)
+    if wrong is not None:
+        raise RunnerError("token id outside the vocabulary", file=directory, expected=f"0 to {vocab - 1}", found=wrong)
+    if len(ids) > rows:
+        raise RunnerError(
+            "the prompt is longer than the cache", file=directory, expected=f"at most {rows}", found=len(ids)
+        )
 
 
 def _stream(generation: Any, tokenizer: Tokenizer | None, answer: list[int], silent: bool) -> str:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from layouts.atomic import write_beside
 from pipeline.checkpoint.protocol import Checkpoint
 from pipeline.engineset.manifest import FORMAT, FileEntry, Manifest, SourceEntry, TemplateEntry, write_manifest
 from pipeline.engineset.vendor_config import vendor_files
 from pipeline.files import file_sha256, publish_directory, write_bytes
 from pipeline.model import ModelConfig
+from pipeline.tokenizer.errors import TokenizerError
 from pipeline.tokenizer.source import source_tokenizer
 from pipeline.tokenizer.store import FILES as TOKENIZER_FILES
 from pipeline.tokenizer.store import TOKENIZER_FILE, tokenizer_files
+from pipeline.tokenizer.tokenizer import Tokenizer
 from pipeline.version import TOOL
 
 
@@ -23,7 +27,7 @@ class SetParts:
     """What a set is made of.
 
     name, identity : of the set; the identity is the hash of its inputs
-    engines : finished engine files, moved into the set; with the report of each
+    engines : finished engine files with their reports; linked into the set, so that they are there at any time
     layouts : sidecar files, copied
     """
 
@@ -38,13 +42,11 @@ class SetParts:
 def assemble_set(parts: SetParts, checkpoint: Checkpoint, source: SourceEntry, partial: Path, final: Path) -> None:
     """Make `final` from its parts by way of the directory `partial`, which is made anew.
 
-    Raises
-    ------
-    EngineSetError : a tokenizer that cannot be carried over; `final` is then not there.
+    A tokenizer that cannot be rebuilt exactly is left out with a warning: the engines are as good with token ids.
     """
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    tokenizer = source_tokenizer(checkpoint)
+    tokenizer = _tokenizer(checkpoint)
     texts = {} if tokenizer is None else tokenizer_files(tokenizer)
     ends = () if tokenizer is None else tokenizer.end_ids
     config = replace(checkpoint.config, eos_token_ids=tuple(sorted({*checkpoint.config.eos_token_ids, *ends})))
@@ -54,9 +56,25 @@ def assemble_set(parts: SetParts, checkpoint: Checkpoint, source: SourceEntry, p
     for layout in parts.layouts:
         write_bytes(partial / layout.name, layout.read_bytes())
     for engine in parts.engines:
-        engine.replace(partial / engine.name)
+        _link_or_copy(engine, partial / engine.name)
     write_manifest(partial, _manifest(parts, config, source, sorted(set(texts) & set(TOKENIZER_FILES)), partial))
     publish_directory(partial, final)
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        target.hardlink_to(source)
+    except OSError:  # a file system without hard links
+        with source.open("rb") as data, write_beside(target) as file:
+            shutil.copyfileobj(data, file)
+
+
+def _tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
+    try:
+        return source_tokenizer(checkpoint)
+    except TokenizerError as error:
+        warnings.warn(f"the set carries no tokenizer: {error}", stacklevel=2)
+        return None
 
 
 def _manifest(

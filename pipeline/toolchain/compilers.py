@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from pipeline.checkpoint.protocol import Checkpoint
+from pipeline.errors import ToolchainError
+from pipeline.files import publish_directory
 from pipeline.toolchain.options import CompileOptions
 from pipeline.toolchain.reference import compile_model
 
 REFERENCE = "reference"
 
+
 Compile = Callable[[Checkpoint, Path, CompileOptions], list[Path]]
 
 COMPILERS: dict[str, Compile] = {REFERENCE: compile_model}
+
+
+def compile_published(name: str, checkpoint: Checkpoint, output: Path, options: CompileOptions) -> list[Path]:
+    """Compile into a directory beside `output` and publish it as a whole.
+
+    Raises
+    ------
+    ToolchainError : there is something at `output` already
+    EngineSetError : whatever source and compiler find; nothing is left behind then
+    """
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise ToolchainError("the output is there already and is not an empty directory", file=output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=".partial", dir=output.parent))
+    try:
+        files = COMPILERS[name](checkpoint, partial, options)
+        partial.chmod(0o755)
+        publish_directory(partial, output)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return [output / file.name for file in files]

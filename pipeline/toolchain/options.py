@@ -45,7 +45,12 @@ class CompileOptions:
         for prefix in self.last_kv_cache_len:
             if prefix < 0 or prefix + self.prefill_len > self.kv_cache_len:
                 limit = self.kv_cache_len - self.prefill_len
-                raise ToolchainError("prefix", where="last_kv_cache_len", expected=f"0..{limit}", found=prefix)
+                raise ToolchainError(
+                    "a prefill prefix that does not fit the cache",
+                    where="last_kv_cache_len",
+                    expected=f"0..{limit}",
+                    found=prefix,
+                )
 
     def ladder(self) -> list[int]:
         """Prefixes of the prefill groups, ascending, 0 first."""

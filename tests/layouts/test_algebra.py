@@ -102,6 +102,11 @@ def test_disjointness_is_exact(tangle: tuple[tuple[int, int], list[Digit], list[
         assert sorted(layout.expand().ravel() - 10_000) == flat
 
 
+def test_a_partial_digit_may_run_back_along_the_stride_of_another() -> None:
+    layout = Layout((1, 3), 8, (), (Digit(2, 1), Digit(2, -1)), 1)
+    assert layout.expand().tolist() == [[8, 9, 7]]
+
+
 def test_partial_block_may_be_used_by_the_other_axis() -> None:
     """33 rows in blocks of 32: the hole after row 32 holds the second column's elements."""
     layout = Layout((33, 2), 0, (Digit(32, 32), Digit(2, 1024)), (Digit(2, 1056),), 32)

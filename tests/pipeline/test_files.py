@@ -58,11 +58,11 @@ def test_published_directory_takes_its_name(tmp_path: Path) -> None:
     assert not (tmp_path / "partial").exists()
 
 
-def test_second_publisher_gives_way(tmp_path: Path) -> None:
+def test_publishing_replaces_what_stood_there(tmp_path: Path) -> None:
     filled(tmp_path / "final", "first")
     publish_directory(filled(tmp_path / "partial", "second"), tmp_path / "final")
-    assert (tmp_path / "final" / "file").read_text() == "first"
-    assert not (tmp_path / "partial").exists()
+    assert (tmp_path / "final" / "file").read_text() == "second"
+    assert [path.name for path in tmp_path.iterdir()] == ["final"]
 
 
 def test_publishing_onto_a_file_fails_and_keeps_both(tmp_path: Path) -> None:

@@ -106,13 +106,43 @@ def test_finished_templates_of_another_build(tiny: Tiny, tmp_path: Path) -> None
             assert contents(directory)[name] == data, name
 
 
-def test_two_builds_of_one_set_at_once(tmp_path: Path) -> None:
+def build_at_once(*arguments: list[Path | str]) -> None:
+    """Start the builds together; all succeed, without a traceback."""
+    command = [str(BIN / "luigi"), "--module", "tasks", "BuildEngineSet"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": ROOT}
+    children = [subprocess.Popen([*command, *map(str, own)], **pipes) for own in arguments]
+    for child in children:
+        _, errors = child.communicate(timeout=120)
+        assert child.returncode == 0, errors
+        assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize("spelling", ["same", "other"])
+def test_two_builds_of_one_set_at_once(tmp_path: Path, spelling: str) -> None:
     made = make_tiny(tmp_path)
-    command = [BIN / "luigi", "--module", "tasks", "BuildEngineSet", "--config", made.config, "--build-dir", made.build]
-    texts = [str(part) for part in command]
-    children = [subprocess.Popen(texts, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)]
-    outcomes = [(child.communicate(timeout=120), child.returncode) for child in children]
-    assert [code for _, code in outcomes] == [0, 0], outcomes
+    again = made.config if spelling == "same" else tmp_path / ".." / tmp_path.name / made.config.name
+    build_at_once(*(["--config", config, "--build-dir", made.build] for config in (made.config, again)))
     assert engineset("verify", made.set).returncode == 0
     assert not (made.build / "parts" / made.set.resolve().name.rsplit("-", 1)[1]).exists()
-    assert not [path for path in made.build.rglob(".*") if path.name != ".lock"]
+    assert not list(made.build.rglob(".*"))
+
+
+def test_two_sources_of_one_shape_at_once(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    one, two = make_tiny(tmp_path / "one", seed=1), make_tiny(tmp_path / "two", seed=2)
+    build_at_once(*(["--config", made.config, "--build-dir", tmp_path / "build"] for made in (one, two)))
+    sets = [path for path in (tmp_path / "build" / "sets").iterdir() if not path.is_symlink()]
+    assert len(sets) == 2
+    assert [engineset("verify", path).returncode for path in sets] == [0, 0]
+
+
+@pytest.mark.parametrize("lost", ["manifest.json", "config.json", "qwen2_post.axmodel", "layer.layout.toml"])
+def test_set_that_lost_a_file_is_built_again(tmp_path: Path, lost: str) -> None:
+    made = build_tiny(tmp_path)
+    before = contents(made.set)
+    (made.set / lost).unlink()
+    result = made.luigi()
+    assert result.returncode == 0, result.stderr
+    assert [line for line in result.stderr.splitlines() if "building the set again" in line and lost in line]
+    assert contents(made.set) == before
