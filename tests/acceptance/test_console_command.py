@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import gguf
+import numpy as np
 import onnx
 import pytest
 
+from pipeline.checkpoint.noise import write_hf_directory
 from tests.helpers.running import Tiny, build_running, greedy, tokens
-from tests.helpers.sets import engineset
+from tests.helpers.sets import BIN, engineset
+from tests.helpers.tiny import tiny_config, tiny_weights
 
 PROMPT = tokens(7, seed=3)
 IDS = ",".join(map(str, PROMPT))
@@ -97,3 +101,50 @@ def test_inspect_refuses_in_one_line(tmp_path: Path, name: str) -> None:
     assert result.returncode == 1
     (line,) = result.stderr.splitlines()
     assert line.startswith(f"error: {tmp_path / name}: ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--tokens", IDS, "--temperature", "nan"], "nan is not a finite number"),
+        (["--tokens", IDS, "--top-p", "inf"], "--top-p"),
+        (["--tokens", "1,,2"], "--tokens"),
+        (["--tokens", IDS, "--system", "x"], "--chat"),
+        (["--tokens", IDS, "--seed", str(2**64)], "--seed"),
+        ([], "PROMPT"),
+        (["text", "--tokens", IDS], "PROMPT"),
+    ],
+)
+def test_wrong_usage_is_one_line_too(tiny: Tiny, arguments: list[str], reason: str) -> None:
+    result = engineset("run", tiny.set, *arguments)
+    (line,) = result.stderr.splitlines()
+    assert result.returncode == 2
+    assert line.startswith("error: ") and reason in line
+
+
+def test_full_disk_behind_stdout_is_one_line(tiny: Tiny) -> None:
+    with Path("/dev/full").open("w") as full:
+        result = engineset("inspect", tiny.set, stdout=full, stderr=subprocess.PIPE, capture_output=False)
+    assert result.returncode == 1
+    assert result.stderr.splitlines() == ["error: No space left on device"]
+
+
+def test_llm_build_leaves_nothing_of_a_source_with_a_nan(tmp_path: Path) -> None:
+    config = tiny_config("llama")
+    weights = tiny_weights(config, 1)
+    weights["model.layers.1.mlp.up_proj.weight"][3, 4] = np.nan
+    write_hf_directory(tmp_path / "hf", config, weights.items(), "F32")
+    output = tmp_path / "engines"
+    result = engineset("llm-build", "--input_path", tmp_path / "hf", "--output_path", output)
+    assert result.returncode == 1
+    (line,) = result.stderr.splitlines()
+    assert "model.layers.1.mlp.up_proj.weight" in line
+    assert [path.name for path in tmp_path.iterdir()] == ["hf"]
+
+
+def test_luigi_from_another_directory(tiny: Tiny) -> None:
+    command = [BIN / "luigi", "--module", "tasks", "BuildEngineSet", "--config", tiny.config, "--build-dir", tiny.build]
+    texts = [str(part) for part in command]
+    result = subprocess.run(texts, cwd="/", capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "Did not run any tasks" in result.stderr

@@ -47,8 +47,8 @@ class Tiny:
 def run(command: list[object], **options: Any) -> subprocess.CompletedProcess[str]:
     """A command in the repository's root; its output as text."""
     texts = [str(part) for part in command]
-    settings = {"timeout": 120, **options}
-    return subprocess.run(texts, cwd=ROOT, capture_output=True, text=True, check=False, **settings)
+    settings = {"timeout": 120, "capture_output": True, **options}
+    return subprocess.run(texts, cwd=ROOT, text=True, check=False, **settings)
 
 
 def engineset(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
