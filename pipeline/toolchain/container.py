@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import onnx
 from onnx import TensorProto, helper
 
+from pipeline.axmodel.walk import EngineIo
+
 NODE_VERSION = 1
 WEIGHTS = "npu_params"
 DYNAMIC = "npu_dyn_params"
@@ -16,20 +18,11 @@ _TYPES = {"BF16": TensorProto.BFLOAT16, "U32": TensorProto.UINT32}
 
 
 @dataclass(frozen=True)
-class Io:
-    """One input or output of a shape group; `dtype` is `BF16` or `U32`."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class Group:
     """One shape group: its inputs and outputs under their plain names, and its microcode."""
 
-    inputs: tuple[Io, ...]
-    outputs: tuple[Io, ...]
+    inputs: tuple[EngineIo, ...]
+    outputs: tuple[EngineIo, ...]
     microcode: bytes
 
 
@@ -81,7 +74,7 @@ def _node(index: int, group: Group) -> onnx.NodeProto:
     )
 
 
-def _value(io: Io, group: int) -> onnx.ValueInfoProto:
+def _value(io: EngineIo, group: int) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(io_name(io.name, group), _TYPES[io.dtype], io.shape)
 
 

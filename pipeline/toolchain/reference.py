@@ -16,10 +16,11 @@ from layouts.atomic import write_beside
 from layouts.codecs import codec as find_codec
 from layouts.stored import Copy, Plane, StoredTensor
 from layouts.view import write_tensor
+from pipeline.axmodel.walk import EngineIo
 from pipeline.checkpoint.protocol import Checkpoint, Float32
 from pipeline.engineset.names import EMBEDDING_FILE, layer_file, post_file
 from pipeline.model import EMBEDDING, POST, ModelConfig, TensorSpec, architecture_of
-from pipeline.toolchain.container import Group, Io, build_container
+from pipeline.toolchain.container import Group, build_container
 from pipeline.toolchain.memory_map import Item, MemoryMap, Placed, draw_map
 from pipeline.toolchain.options import REFERENCE_VERSION, CompileOptions
 from pipeline.toolchain.program import ROPE_COS, ROPE_SIN, Operand, layer_program, post_program
@@ -59,8 +60,8 @@ class ReferenceCompiler:
     def compile_post(self) -> Path:
         blob = self._blob(self._post_map, {spec.name: spec.name for spec in POST}, {})
         program = post_program(self.config, self._operands(self._post_map, prefill=False))
-        hidden = Io("input", "BF16", (1, 1, self.config.hidden_size))
-        logits = Io("output", "BF16", (1, 1, self.config.vocab_size))
+        hidden = EngineIo("input", "BF16", (1, 1, self.config.hidden_size))
+        logits = EngineIo("output", "BF16", (1, 1, self.config.vocab_size))
         path = self.output / post_file(self.config)
         return self._write(path, [Group((hidden,), (logits,), program.encode())], blob)
 
@@ -111,16 +112,16 @@ class ReferenceCompiler:
         kv, hidden = self.config.kv_width, self.config.hidden_size
         cache = (1, max(history, 1), kv)
         inputs = (
-            Io("K_cache", "BF16", cache),
-            Io("V_cache", "BF16", cache),
-            Io("indices", "U32", (1, tokens)),
-            Io("input", "BF16", (1, tokens, hidden)),
-            Io("mask", "BF16", (1, tokens, history + tokens)),
+            EngineIo("K_cache", "BF16", cache),
+            EngineIo("V_cache", "BF16", cache),
+            EngineIo("indices", "U32", (1, tokens)),
+            EngineIo("input", "BF16", (1, tokens, hidden)),
+            EngineIo("mask", "BF16", (1, tokens, history + tokens)),
         )
         outputs = (
-            Io("K_cache_out", "BF16", (1, tokens, kv)),
-            Io("V_cache_out", "BF16", (1, tokens, kv)),
-            Io("output", "BF16", (1, tokens, hidden)),
+            EngineIo("K_cache_out", "BF16", (1, tokens, kv)),
+            EngineIo("V_cache_out", "BF16", (1, tokens, kv)),
+            EngineIo("output", "BF16", (1, tokens, hidden)),
         )
         return Group(inputs, outputs, program.encode())
 
