@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -27,11 +28,27 @@ class HashCache:
 
     def __init__(self, database: Path) -> None:
         self._database = database
+        self._known: dict[tuple[object, ...], str] = {}
 
     def sha256(self, path: Path) -> str:
         """Hex SHA-256 of the file, from the cache where its stat has not changed."""
         stat = path.stat()
         key = (str(path.resolve()), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
+        if key not in self._known:
+            self._known[key] = self._stored(path, key)
+        return self._known[key]
+
+    def damage(self, directory: Path, files: Mapping[str, str]) -> str | None:
+        """The first of `files` (name -> SHA-256) that is not in `directory` as listed, in one line; None for none."""
+        for name, expected in files.items():
+            path = directory / name
+            if not path.is_file():
+                return f"{path}: missing"
+            if (found := self.sha256(path)) != expected:
+                return f"{path}: sha256 (expected {expected}, found {found})"
+        return None
+
+    def _stored(self, path: Path, key: tuple[object, ...]) -> str:
         self._database.parent.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(self._database, timeout=60)) as connection, connection:
             connection.execute(

@@ -14,7 +14,8 @@ from pipeline.config import SetConfig, find_source, load_config
 from pipeline.errors import MismatchError
 from pipeline.hashes import HashCache, digest
 from pipeline.model import ModelConfig
-from pipeline.toolchain.options import REFERENCE_VERSION, CompileOptions
+from pipeline.toolchain.compilers import find_compiler
+from pipeline.toolchain.options import CompileOptions
 from pipeline.toolchain.templates import Template, read_template
 from pipeline.version import OUTPUT_FORMAT
 
@@ -29,7 +30,7 @@ class Job:
     config: SetConfig
     source: Path
     template_directory: Path | None
-    hash_database: Path
+    hashes: HashCache
 
     @cached_property
     def checkpoint(self) -> Checkpoint:
@@ -55,6 +56,11 @@ class Job:
         return None if self.template_directory is None else read_template(self.template_directory)
 
     @property
+    def toolchain(self) -> str:
+        """Name of the compiler of the templates and of the marker builds."""
+        return self.config.templates.toolchain if self.template is None else self.template.toolchain
+
+    @property
     def options(self) -> CompileOptions:
         return self.config.templates.options() if self.template is None else self.template.options
 
@@ -66,15 +72,23 @@ class Job:
     @cached_property
     def source_hashes(self) -> dict[str, str]:
         """File name -> SHA-256."""
-        cache = HashCache(self.hash_database)
-        return {path.name: cache.sha256(path) for path in source_files(self.source)}
+        return {path.name: self.hashes.sha256(path) for path in source_files(self.source)}
 
     @cached_property
     def layout_key(self) -> str:
         """Names layouts: the same for every source of this shape, and for every number of layers."""
         shape = replace(self.template_model, num_hidden_layers=1).shape_key()
         tied = self.template_model.tie_word_embeddings
-        return digest([OUTPUT_FORMAT, REFERENCE_VERSION, msgspec.to_builtins(self.options), shape, tied])[:16]
+        return digest(
+            [
+                OUTPUT_FORMAT,
+                self.toolchain,
+                find_compiler(self.toolchain).version,
+                msgspec.to_builtins(self.options),
+                shape,
+                tied,
+            ]
+        )[:16]
 
     @cached_property
     def template_key(self) -> str:
@@ -96,4 +110,4 @@ def resolve_job(config_path: Path, source: Path | None, hash_database: Path) -> 
     """
     config = load_config(config_path)
     directory = None if config.templates.dir is None else (config_path.parent / config.templates.dir).absolute()
-    return Job(config, find_source(config_path, config, source), directory, hash_database)
+    return Job(config, find_source(config_path, config, source), directory, HashCache(hash_database))

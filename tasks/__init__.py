@@ -2,7 +2,8 @@
 
 import tasks.settings  # noqa: F401 - before Luigi reads its configuration
 from tasks.engineset import BuildEngineSet, CheckPlan, PatchEmbedding, PatchLayer, PatchPost
-from tasks.layouts import BuildMarkers, DecodeLayout, WriteSidecar
+from tasks.layouts import BuildMarkers, DecodeLayout
+from tasks.sidecar import WriteSidecar
 from tasks.templates import CompileTemplate, ConfirmTemplate, WalkTemplate
 
 __all__ = [

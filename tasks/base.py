@@ -50,8 +50,17 @@ class EngineSetTask(luigi.Task):
             raise
 
     def is_complete(self) -> bool:
-        """Whether the output is there."""
-        return bool(super().complete())
+        """Whether the output is there and has not been damaged since; damage is said and made good."""
+        if not Path(self.output().path).is_file():
+            return False
+        damage = self.damage()
+        if damage is not None:
+            progress.report_damage(damage)
+        return damage is None
+
+    def damage(self) -> str | None:
+        """Why the output, though it is there, has to be made again, in one line."""
+        return None
 
     def run(self) -> None:
         """`work`, unless another process does it right now or has done it: two builds of one thing never mix."""
@@ -71,7 +80,7 @@ class EngineSetTask(luigi.Task):
 
     def set_is_whole(self) -> bool:
         """Whether the set that this task works for is there already."""
-        return set_damage(paths.set_directory(self.build, self.job)) is None
+        return set_damage(paths.set_directory(self.build, self.job), self.job.hashes) is None
 
     def work(self) -> None:
         """Make the output."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Iterator
 
 import luigi
@@ -13,19 +12,18 @@ from luigi.event import Event
 from pipeline.checkpoint.open import source_files
 from pipeline.engineset.assemble import SetParts, assemble_set
 from pipeline.engineset.manifest import SourceEntry, TemplateEntry
-from pipeline.engineset.names import MANIFEST_FILE, engine_file
+from pipeline.engineset.names import MANIFEST_FILE
 from pipeline.engineset.whole import set_damage
 from pipeline.errors import EngineSetError
 from pipeline.files import point_link, write_json
-from pipeline.hashes import HashCache
 from pipeline.model import HEAD
 from pipeline.refit.plan import check_plan, plan_engine
 from pipeline.refit.refit import refit_engine
 from pipeline.toolchain.kinds import EMBEDDING_ENGINE, KINDS, LAYER, POST_ENGINE
 from pipeline.toolchain.templates import read_template
-from tasks import dag, paths
+from tasks import dag, paths, progress
 from tasks.base import EngineSetTask
-from tasks.layouts import WriteSidecar
+from tasks.sidecar import WriteSidecar
 from tasks.templates import ConfirmTemplate
 
 
@@ -61,18 +59,22 @@ class _PatchTask(EngineSetTask):
 
     def is_complete(self) -> bool:
         """The engine and its report wait for their set, or the set is there."""
+        return super().is_complete() or self.set_is_whole()
+
+    def damage(self) -> str | None:
         part = paths.part_path(self.build, self.job, self.kind, self.layer)
-        return (super().is_complete() and part.is_file()) or self.set_is_whole()
+        report = json.loads(paths.report_path(self.build, self.job, self.kind, self.layer).read_text())
+        return self.job.hashes.damage(part.parent, {part.name: report.get("sha256", "")})
 
     def work(self) -> None:
         job = self.job
-        template = paths.template_directory(self.build, job)
-        template /= engine_file(job.template_model, job.options.prefill_len, self.kind, self.layer)
+        template = paths.template_engine(self.build, job, self.kind, self.layer)
         layout = self.layouts()[self.kind]
         plan = plan_engine(job.template_model, self.kind, self.layer)
         part = paths.part_path(self.build, job, self.kind, self.layer)
         report = refit_engine(template, layout, plan, job.checkpoint, part)
-        write_json(paths.report_path(self.build, job, self.kind, self.layer), report.as_dict())
+        sealed = report.as_dict() | {"sha256": job.hashes.sha256(part)}
+        write_json(paths.report_path(self.build, job, self.kind, self.layer), sealed)
 
 
 class PatchLayer(_PatchTask):
@@ -108,10 +110,10 @@ class BuildEngineSet(EngineSetTask):
 
     def work(self) -> None:
         final = paths.set_directory(self.build, self.job)
-        damage = set_damage(final)
+        damage = set_damage(final, self.job.hashes)
         if damage is not None:
             if final.exists():
-                print(f"building the set again: {damage}", file=sys.stderr, flush=True)
+                progress.report_damage(damage)
             self._assemble()
         point_link(paths.set_link(self.build, self.job), final)
         shutil.rmtree(paths.parts_directory(self.build, self.job), ignore_errors=True)
@@ -119,8 +121,7 @@ class BuildEngineSet(EngineSetTask):
 
     def _assemble(self) -> None:
         job, final = self.job, paths.set_directory(self.build, self.job)
-        hashes = HashCache(job.hash_database)
-        if {path.name: hashes.sha256(path) for path in source_files(job.source)} != job.source_hashes:
+        if {path.name: job.hashes.sha256(path) for path in source_files(job.source)} != job.source_hashes:
             raise EngineSetError("the source has changed while it was read", file=job.source)
         partial = final.with_name(f".{final.name}.partial")
         assemble_set(self._parts(), job.checkpoint, self._source(), partial, final)
@@ -141,8 +142,9 @@ class BuildEngineSet(EngineSetTask):
     def _template(self) -> TemplateEntry:
         job = self.job
         template = read_template(paths.template_directory(self.build, job))
-        hashes = HashCache(job.hash_database)
-        layouts = {path.name: hashes.sha256(path) for path in (paths.layout_path(self.build, job, k) for k in KINDS)}
+        layouts = {
+            path.name: job.hashes.sha256(path) for path in (paths.layout_path(self.build, job, k) for k in KINDS)
+        }
         return TemplateEntry(template.toolchain, template.version, job.options.as_dict(), template.files, layouts)
 
     def _source(self) -> SourceEntry:

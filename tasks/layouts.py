@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import luigi
 
-from layouts.axl4 import write_axl4
-from layouts.sidecar import read_layout, write_layout
-from pipeline.axmodel.blob import weight_blob
-from pipeline.engineset.names import AXL4_FILE
+from layouts.sidecar import write_layout
+from pipeline.seal import seal_damage, write_seal
 from pipeline.toolchain.decode import decode_builds
-from pipeline.toolchain.kinds import KINDS, LAYER
+from pipeline.toolchain.kinds import KINDS
 from pipeline.toolchain.markers import BUILDS, CONFIRM, marker_checkpoint, plan_markers
-from pipeline.toolchain.templates import TEMPLATE_FILE, compile_directory
+from pipeline.toolchain.templates import TEMPLATE_FILE, compile_directory, template_damage
 from tasks import paths
 from tasks.base import EngineSetTask
 
@@ -27,11 +25,14 @@ class BuildMarkers(EngineSetTask):
     def output(self) -> luigi.LocalTarget:
         return self.target(paths.marker_directory(self.build, self.job, self.marker) / TEMPLATE_FILE)
 
+    def damage(self) -> str | None:
+        return template_damage(paths.marker_directory(self.build, self.job, self.marker), self.job.hashes)
+
     def work(self) -> None:
         checkpoint = marker_checkpoint(plan_markers(self.job.template_model), self.marker)
         directory = paths.marker_directory(self.build, self.job, self.marker)
         weights = "F32" if self.marker == CONFIRM else "BF16"
-        compile_directory(checkpoint, self.job.options, directory, None, weights)
+        compile_directory(self.job.toolchain, checkpoint, self.job.options, directory, None, weights)
 
 
 class DecodeLayout(EngineSetTask):
@@ -43,7 +44,10 @@ class DecodeLayout(EngineSetTask):
         yield from (BuildMarkers(marker=marker, **self.shared()) for marker in range(BUILDS))
 
     def output(self) -> luigi.LocalTarget:
-        return self.target(paths.layout_path(self.build, self.job, self.kind))
+        return self.target(paths.seal_path(paths.layout_path(self.build, self.job, self.kind)))
+
+    def damage(self) -> str | None:
+        return seal_damage(Path(self.output().path), self.job.hashes)
 
     def work(self) -> None:
         engines = [paths.marker_engine(self.build, self.job, marker, self.kind) for marker in range(BUILDS)]
@@ -51,20 +55,4 @@ class DecodeLayout(EngineSetTask):
         path = paths.layout_path(self.build, self.job, self.kind)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_layout(path, layout)
-
-
-class WriteSidecar(EngineSetTask):
-    """The published loader's sidecar of a layer, `layout_v4.bin`; offsets are those of the marker builds' layer engine."""
-
-    def requires(self) -> luigi.Task:
-        return DecodeLayout(kind=LAYER, **self.shared())
-
-    def output(self) -> luigi.LocalTarget:
-        return self.target(paths.axl4_path(self.build, self.job))
-
-    def work(self) -> None:
-        layout = read_layout(paths.layout_path(self.build, self.job, LAYER))
-        engine = paths.marker_engine(self.build, self.job, 0, LAYER)
-        lost = write_axl4(paths.axl4_path(self.build, self.job), layout, weight_blob(engine).offset)
-        if lost:
-            print(f"{AXL4_FILE}: {len(lost)} things it cannot hold, such as {lost[0]}", file=sys.stderr, flush=True)
+        write_seal(Path(self.output().path), [path], self.job.hashes)

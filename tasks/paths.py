@@ -28,13 +28,22 @@ def layout_path(build: Path, job: Job, kind: str) -> Path:
     return build / "layouts" / job.layout_key / layout_file(kind)
 
 
+def seal_path(path: Path) -> Path:
+    """The seal of a cached file: its hash, written after it."""
+    return path.with_name(f"{path.name}.seal.json")
+
+
 def axl4_path(build: Path, job: Job) -> Path:
-    return build / "layouts" / job.layout_key / AXL4_FILE
+    return build / "sidecars" / job.template_key / AXL4_FILE
 
 
 def template_directory(build: Path, job: Job) -> Path:
     """The template engines: of the build directory, or those that the config names."""
     return job.template_directory or build / "templates" / job.template_key
+
+
+def template_engine(build: Path, job: Job, kind: str, layer: int) -> Path:
+    return template_directory(build, job) / engine_file(job.template_model, job.options.prefill_len, kind, layer)
 
 
 def walk_path(build: Path, job: Job) -> Path:

@@ -39,6 +39,13 @@ def report_fault(task: luigi.Task, error: BaseException) -> None:
         print(f"error: {line}", file=sys.stderr, flush=True)
 
 
+def report_damage(damage: str) -> None:
+    """One line on stderr, once, for each thing that is made again because something changed it."""
+    if damage not in _reported:
+        _reported.add(damage)
+        print(f"damaged, made again: {damage}", file=sys.stderr, flush=True)
+
+
 def report_done(task: luigi.Task, seconds: float) -> None:
     """One line on stderr for each finished task: its name and the parameters that it does not share with all others."""
     own = [str(value) for name, value in task.param_kwargs.items() if name not in _SHARED]

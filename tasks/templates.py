@@ -3,27 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import luigi
 
 from pipeline.axmodel.describe import describe_directory
+from pipeline.engineset.names import engine_file
+from pipeline.errors import ToolchainError
 from pipeline.files import write_json
+from pipeline.refit.plan import all_plans
+from pipeline.seal import seal_damage, write_seal
 from pipeline.toolchain.kinds import KINDS
 from pipeline.toolchain.markers import CONFIRM
-from pipeline.toolchain.templates import TEMPLATE_FILE, compile_template, confirm_template
+from pipeline.toolchain.templates import TEMPLATE_FILE, compile_template, confirm_template, template_damage
 from tasks import paths
 from tasks.base import EngineSetTask
 from tasks.layouts import BuildMarkers, DecodeLayout
 
 
 class CompileTemplate(EngineSetTask):
-    """Engines of seeded noise in the shape of the source."""
+    """Engines of seeded noise in the shape of the source; finished templates that a config names are checked only."""
 
     def output(self) -> luigi.LocalTarget:
         return self.target(paths.template_directory(self.build, self.job) / TEMPLATE_FILE)
 
+    def damage(self) -> str | None:
+        return template_damage(paths.template_directory(self.build, self.job), self.job.hashes)
+
     def work(self) -> None:
-        compile_template(self.job.template_model, self.job.options, paths.template_directory(self.build, self.job))
+        job, directory = self.job, paths.template_directory(self.build, self.job)
+        if job.template_directory is not None:
+            raise ToolchainError(f"the template is not as it was compiled: {self.damage()}", file=directory)
+        compile_template(job.toolchain, job.template_model, job.options, directory)
 
 
 class WalkTemplate(EngineSetTask):
@@ -52,7 +63,19 @@ class ConfirmTemplate(EngineSetTask):
     def output(self) -> luigi.LocalTarget:
         return self.target(paths.confirmed_path(self.build, self.job))
 
+    def damage(self) -> str | None:
+        """A template or a layout that is not the one that was confirmed."""
+        return seal_damage(paths.confirmed_path(self.build, self.job), self.job.hashes, self._relied_on())
+
     def work(self) -> None:
         others = {kind: paths.marker_engine(self.build, self.job, CONFIRM, kind) for kind in KINDS}
-        confirmed = confirm_template(paths.template_directory(self.build, self.job), self.layouts(), others)
-        write_json(paths.confirmed_path(self.build, self.job), confirmed)
+        confirm_template(paths.template_directory(self.build, self.job), self.layouts(), others)
+        write_seal(paths.confirmed_path(self.build, self.job), self._relied_on(), self.job.hashes)
+
+    def _relied_on(self) -> list[Path]:
+        job, directory = self.job, paths.template_directory(self.build, self.job)
+        names = [
+            engine_file(job.template_model, job.options.prefill_len, p.kind, p.layer)
+            for p in all_plans(job.template_model)
+        ]
+        return [*(directory / name for name in names), *(paths.layout_path(self.build, job, kind) for kind in KINDS)]

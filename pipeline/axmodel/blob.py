@@ -30,3 +30,17 @@ def read_blob(path: Path) -> Bytes:
     """The weight blob of `path`, mapped read-only."""
     blob = weight_blob(path)
     return np.memmap(path, np.uint8, "r", blob.offset, (blob.size,))
+
+
+def common_offset(paths: list[Path]) -> int:
+    """The byte at which the weights start in every one of these files.
+
+    Raises AxmodelError when they differ.
+    """
+    first, *others = paths
+    offset = weight_blob(first).offset
+    for path in others:
+        if (found := weight_blob(path).offset) != offset:
+            reason = f"weights start elsewhere than in {first.name}"
+            raise AxmodelError(reason, file=path, where="npu_params", expected=offset, found=found)
+    return offset

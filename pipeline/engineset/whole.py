@@ -1,4 +1,4 @@
-"""Whether a set is all there, by names and sizes: quick enough to be asked before every build. `verify` reads everything."""
+"""Whether a set is all there, by the hashes of its manifest: a file with the stat that it was hashed under is trusted."""
 
 from __future__ import annotations
 
@@ -6,18 +6,13 @@ from pathlib import Path
 
 from pipeline.engineset.manifest import read_manifest
 from pipeline.errors import EngineSetError
+from pipeline.hashes import HashCache
 
 
-def set_damage(directory: Path) -> str | None:
-    """What is wrong with a set at first sight, in one line; None when its manifest holds and every file has its size."""
+def set_damage(directory: Path, hashes: HashCache) -> str | None:
+    """What is wrong with a set, in one line; None when its manifest holds and every file is the one it lists."""
     try:
         manifest = read_manifest(directory)
     except EngineSetError as error:
         return str(error)
-    for name, entry in manifest.files.items():
-        path = directory / name
-        if not path.is_file():
-            return f"{path}: missing"
-        if path.stat().st_size != entry.size:
-            return f"{path}: size (expected {entry.size}, found {path.stat().st_size})"
-    return None
+    return hashes.damage(directory, {name: entry.sha256 for name, entry in manifest.files.items()})

@@ -1,24 +1,38 @@
-"""Compilers by the name that a config gives: `compile(checkpoint, output directory, options) -> files`."""
+"""Compilers by the name that a config gives."""
 
 from __future__ import annotations
 
 import shutil
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.checkpoint.protocol import Checkpoint
 from pipeline.errors import ToolchainError
 from pipeline.files import publish_directory
-from pipeline.toolchain.options import CompileOptions
+from pipeline.toolchain.options import REFERENCE_VERSION, CompileOptions
 from pipeline.toolchain.reference import compile_model
 
 REFERENCE = "reference"
 
 
-Compile = Callable[[Checkpoint, Path, CompileOptions], list[Path]]
+@dataclass(frozen=True)
+class Compiler:
+    """A compiler: its version, which goes into every key, and its one function."""
 
-COMPILERS: dict[str, Compile] = {REFERENCE: compile_model}
+    version: str
+    compile: Callable[[Checkpoint, Path, CompileOptions], list[Path]]
+
+
+COMPILERS = {REFERENCE: Compiler(REFERENCE_VERSION, compile_model)}
+
+
+def find_compiler(name: str) -> Compiler:
+    """Raises ToolchainError for a compiler that is not there."""
+    if name not in COMPILERS:
+        raise ToolchainError("no such compiler", where="toolchain", expected=" | ".join(COMPILERS), found=name)
+    return COMPILERS[name]
 
 
 def compile_published(name: str, checkpoint: Checkpoint, output: Path, options: CompileOptions) -> list[Path]:
@@ -34,7 +48,7 @@ def compile_published(name: str, checkpoint: Checkpoint, output: Path, options: 
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=".partial", dir=output.parent))
     try:
-        files = COMPILERS[name](checkpoint, partial, options)
+        files = find_compiler(name).compile(checkpoint, partial, options)
         partial.chmod(0o755)
         publish_directory(partial, output)
     finally:

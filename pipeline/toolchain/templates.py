@@ -22,12 +22,13 @@ from pipeline.checkpoint.open import open_checkpoint
 from pipeline.checkpoint.protocol import Checkpoint
 from pipeline.checkpoint.slots import stored_shapes
 from pipeline.engineset.names import engine_file
-from pipeline.errors import DecodeRefused, MissingFileError, ToolchainError
+from pipeline.errors import DecodeRefused, EngineSetError, MissingFileError, ToolchainError
 from pipeline.files import file_sha256, publish_directory, write_bytes
+from pipeline.hashes import HashCache
 from pipeline.model import ModelConfig
 from pipeline.refit.plan import EnginePlan, all_plans
-from pipeline.toolchain.compilers import COMPILERS, REFERENCE
-from pipeline.toolchain.options import REFERENCE_VERSION, CompileOptions
+from pipeline.toolchain.compilers import find_compiler
+from pipeline.toolchain.options import CompileOptions
 
 TEMPLATE_FILE = "template.json"
 TEMPLATE_SEED = 20_260
@@ -45,12 +46,13 @@ class Template(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def compile_directory(
-    checkpoint: Checkpoint, options: CompileOptions, final: Path, seed: int | None, weights: str = "F32"
+    toolchain: str, checkpoint: Checkpoint, options: CompileOptions, final: Path, seed: int | None, weights: str = "F32"
 ) -> None:
     """Compile a checkpoint into `final` by way of a Hugging Face directory, as any toolchain wants it.
 
     Parameters
     ----------
+    toolchain : name of the compiler
     seed : of the noise, if the checkpoint is `NoiseCheckpoint`
     weights : `F32`, or `BF16` for values that are exact in it
     """
@@ -63,9 +65,10 @@ def compile_directory(
         names = stored_shapes(checkpoint.config)
         dtype: Any = weights
         write_hf_directory(source, checkpoint.config, ((name, checkpoint.read(name)) for name in names), dtype)
-        files = COMPILERS[REFERENCE](open_checkpoint(source), partial, options)
+        compiler = find_compiler(toolchain)
+        files = compiler.compile(open_checkpoint(source), partial, options)
         hashes = {path.name: file_sha256(path) for path in files}
-        template = Template(REFERENCE, REFERENCE_VERSION, options, checkpoint.config, seed, hashes)
+        template = Template(toolchain, compiler.version, options, checkpoint.config, seed, hashes)
         write_bytes(partial / TEMPLATE_FILE, json.dumps(msgspec.to_builtins(template), indent=1).encode() + b"\n")
         publish_directory(partial, final)
     finally:
@@ -73,9 +76,17 @@ def compile_directory(
             shutil.rmtree(directory, ignore_errors=True)
 
 
-def compile_template(config: ModelConfig, options: CompileOptions, final: Path) -> None:
+def compile_template(toolchain: str, config: ModelConfig, options: CompileOptions, final: Path) -> None:
     """A template set of seeded full float32 noise."""
-    compile_directory(NoiseCheckpoint(config, TEMPLATE_SEED), options, final, TEMPLATE_SEED)
+    compile_directory(toolchain, NoiseCheckpoint(config, TEMPLATE_SEED), options, final, TEMPLATE_SEED)
+
+
+def template_damage(directory: Path, hashes: HashCache) -> str | None:
+    """What is wrong with the files of a template directory, in one line; None when they are as compiled."""
+    try:
+        return hashes.damage(directory, read_template(directory).files)
+    except EngineSetError as error:
+        return str(error)
 
 
 def read_template(directory: Path) -> Template:

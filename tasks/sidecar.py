@@ -1,0 +1,46 @@
+"""The sidecar of the published loader."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import luigi
+
+from layouts.axl4 import write_axl4
+from layouts.sidecar import read_layout
+from pipeline.axmodel.blob import common_offset
+from pipeline.engineset.names import AXL4_FILE
+from pipeline.seal import seal_damage, write_seal
+from pipeline.toolchain.kinds import LAYER
+from tasks import paths
+from tasks.base import EngineSetTask
+from tasks.layouts import DecodeLayout
+from tasks.templates import CompileTemplate
+
+
+class WriteSidecar(EngineSetTask):
+    """The published loader's sidecar of a layer, `layout_v4.bin`, with the file offsets of the template's layers."""
+
+    def requires(self) -> Iterator[luigi.Task]:
+        yield DecodeLayout(kind=LAYER, **self.shared())
+        yield CompileTemplate(**self.shared())
+
+    def output(self) -> luigi.LocalTarget:
+        return self.target(paths.seal_path(paths.axl4_path(self.build, self.job)))
+
+    def damage(self) -> str | None:
+        return seal_damage(Path(self.output().path), self.job.hashes)
+
+    def work(self) -> None:
+        job, path = self.job, paths.axl4_path(self.build, self.job)
+        layout = read_layout(paths.layout_path(self.build, job, LAYER))
+        offset = common_offset(
+            [paths.template_engine(self.build, job, LAYER, n) for n in range(job.template_model.num_hidden_layers)]
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lost = write_axl4(path, layout, offset)
+        if lost:
+            print(f"{AXL4_FILE}: {len(lost)} things it cannot hold, such as {lost[0]}", file=sys.stderr, flush=True)
+        write_seal(Path(self.output().path), [path], job.hashes)
