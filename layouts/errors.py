@@ -17,7 +17,7 @@ class EngineSetError(Exception):
     file : the file it was found in
     where : tensor name or field path inside the file
     offset : absolute byte offset in the file
-    expected, found : both sides of a mismatch
+    expected, found : both sides of a mismatch; a side that is None is not printed
     """
 
     def __init__(
@@ -39,8 +39,10 @@ class EngineSetError(Exception):
         if self.offset is not None:
             parts.append(f"byte {self.offset}")
         line = ": ".join([*parts, self.reason])
-        if self.expected is not None or self.found is not None:
-            line += f" (expected {self.expected}, found {self.found})"
+        sides = {"expected": self.expected, "found": self.found}
+        given = ", ".join(f"{side} {value}" for side, value in sides.items() if value is not None)
+        if given:
+            line += f" ({given})"
         return " ".join(line.split())
 
     def __reduce__(self) -> tuple[object, ...]:

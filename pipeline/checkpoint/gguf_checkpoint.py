@@ -61,6 +61,9 @@ class GgufTensor:
             return self._units(0, 1).reshape(-1)[start:stop].copy()
         return self._units(start, stop).reshape(stop - start, *self.shape[1:])
 
+    def row_in_file(self, row: int) -> int:
+        return row
+
     def _units(self, start: int, stop: int) -> Float32:
         """Rows as `[rows, elements per row]`, a vector being one row; raw bytes by the chunk."""
         kind, width = self.info.type, math.prod(self.shape) // self.info.n_rows
@@ -102,7 +105,7 @@ class GgufCheckpoint(StoredCheckpoint):
                 found=config.num_hidden_layers,
             )
         tensors = _hf_named(stored, config)
-        check_complete(first.path, config, tensors)
+        check_complete(first.path, config, tensors, lambda slot: slot.gguf)
         super().__init__(Path(path), config, tensors)
 
 
@@ -114,10 +117,15 @@ def _refuse_by_name(stored: dict[str, GgufTensor]) -> None:
 
 
 def _hf_named(stored: dict[str, GgufTensor], config: ModelConfig) -> dict[str, StoredTensor]:
+    """HF name -> tensor. A tensor that the file itself calls by an HF name would stand in for another, and is refused."""
     slots = {slot.gguf: slot for slot in model_slots(config)}
+    gguf_names = {slot.name: slot.gguf for slot in slots.values()}
     tensors: dict[str, StoredTensor] = {}
     for name, tensor in stored.items():
         slot = slots.get(name)
+        if name in gguf_names:
+            reason, offset = "a Hugging Face name in a GGUF", tensor.info.offset
+            raise CheckpointError(reason, file=tensor.file, where=name, offset=offset, expected=gguf_names[name])
         if slot is None:
             tensors[name] = tensor
         else:

@@ -6,6 +6,7 @@ Keys and their defaults: the GGUF specification and llama.cpp's loader.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.checkpoint.gguf_header import MetadataArray
-from pipeline.checkpoint.slots import check_heads
+from pipeline.checkpoint.slots import check_heads, inside_vocabulary
+from pipeline.checkpoint.source_file import CheckpointWarning
 from pipeline.errors import CheckpointError
 from pipeline.model import ARCHITECTURES, EMBEDDING, HEAD, ModelConfig
 
@@ -64,7 +66,8 @@ def config_from_gguf(metadata: Mapping[str, Any], shapes: Mapping[str, tuple[int
         keys.require(key, neutral)
     embedding = shapes.get(EMBEDDING.gguf)
     if embedding is None:
-        raise CheckpointError("tensor is missing", file=file, where=EMBEDDING.gguf)
+        raise CheckpointError("tensor is missing", file=file, where=EMBEDDING.gguf, expected=f"[vocabulary, {hidden}]")
+    keys.warn_of_vocabulary(embedding[0])
     config = ModelConfig(
         architecture=keys.architecture,
         hidden_size=hidden,
@@ -78,8 +81,8 @@ def config_from_gguf(metadata: Mapping[str, Any], shapes: Mapping[str, tuple[int
         rope_theta=keys.positive("rope.freq_base", _ROPE_THETA),
         tie_word_embeddings=HEAD.gguf not in shapes,
         max_position_embeddings=keys.count("context_length"),
-        bos_token_id=keys.token("bos_token_id"),
-        eos_token_ids=keys.eos(),
+        bos_token_id=next(iter(keys.tokens(("bos_token_id",), embedding[0])), None),
+        eos_token_ids=keys.tokens(_EOS_KEYS, embedding[0]),
     )
     check_heads(config, file)
     return config
@@ -128,7 +131,8 @@ class _Keys:
         value = self.get(key)
         value = default if value is None else value
         if type(value) is not float or not 0 < value < math.inf:
-            raise self.bad(self.full(key), "missing or impossible value", "a positive number", value)
+            found = f"the integer {value}" if type(value) is int else value
+            raise self.bad(self.full(key), "missing or impossible value", "a positive float32", found)
         return float(str(np.float32(value)))
 
     def require(self, key: str, allowed: tuple[Any, ...]) -> None:
@@ -136,16 +140,23 @@ class _Keys:
         if value is not None and value not in allowed:
             raise self.bad(self.full(key), "not supported by the engines", allowed[-1], value)
 
-    def token(self, key: str) -> int | None:
-        value = self.metadata.get(f"tokenizer.ggml.{key}")
-        # converters write 2^32 - 1 for "none"
-        if value is None or value == 0xFFFFFFFF:
-            return None
-        if type(value) is not int or not 0 <= value < 1 << 31:
-            raise self.bad(f"tokenizer.ggml.{key}", "not a token id", "an integer", value)
-        return value
+    def warn_of_vocabulary(self, rows: int) -> None:
+        """The embedding's rows count; a key that says otherwise is worth a word."""
+        said = self.get("vocab_size")
+        if said is not None and said != rows:
+            text = f"{self.file}: {self.full('vocab_size')}: {said} is ignored, {EMBEDDING.gguf} has {rows} rows"
+            warnings.warn(text, CheckpointWarning, stacklevel=2)
 
-    def eos(self) -> tuple[int, ...]:
-        """Distinct ids of the tokens that end a generation, in the order of `_EOS_KEYS`."""
-        ids = (self.token(key) for key in _EOS_KEYS)
-        return tuple(dict.fromkeys(token for token in ids if token is not None))
+    def tokens(self, names: tuple[str, ...], vocab: int) -> tuple[int, ...]:
+        """Distinct ids under these keys, in their order; one outside the vocabulary is dropped with a warning."""
+        found: dict[int, None] = {}
+        for key in (f"tokenizer.ggml.{name}" for name in names):
+            value = self.metadata.get(key)
+            # converters write 2^32 - 1 for "none"
+            if value is None or value == 0xFFFFFFFF:
+                continue
+            if type(value) is not int:
+                raise self.bad(key, "not a token id", "an integer", value)
+            if inside_vocabulary(value, vocab, self.file, key):
+                found[value] = None
+        return tuple(found)

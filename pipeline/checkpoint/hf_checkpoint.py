@@ -60,7 +60,7 @@ def _read_shards(directory: Path, index: Path) -> dict[str, SafetensorsTensor]:
                 )
             tensors[name] = tensor
     for name, shard in weight_map.items():
-        found = tensors[name].file.name if name in tensors else None
+        found = tensors[name].file.name if name in tensors else "in no shard"
         if found != shard:
             raise CheckpointError(
                 "tensor is not where the index says", file=index, where=name, expected=shard, found=found

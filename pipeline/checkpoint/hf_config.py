@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.checkpoint.slots import check_heads
+from pipeline.checkpoint.slots import check_heads, inside_vocabulary
 from pipeline.errors import CheckpointError, MissingFileError
 from pipeline.model import ARCHITECTURES, ModelConfig
 
@@ -134,9 +134,10 @@ class _Fields:
     def ids(self, key: str) -> tuple[int, ...]:
         value = self.get(key, [])
         listed = value if isinstance(value, list) else [value]
-        if any(type(token) is not int or not 0 <= token < 1 << 31 for token in listed):
+        if any(type(token) is not int for token in listed):
             raise self.bad(key, "not token ids", "an integer or a list of integers", value)
-        return tuple(listed)
+        vocab = self.count("vocab_size")
+        return tuple(token for token in listed if inside_vocabulary(token, vocab, self.file, key))
 
 
 def _architecture(fields: _Fields) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -40,3 +40,17 @@ class Checkpoint(Protocol):
         Raises NotFiniteError naming tensor and element for a NaN or an infinity, CheckpointError for a truncated source.
         """
         ...
+
+
+@runtime_checkable
+class Located(Protocol):
+    """A checkpoint whose tensors lie in files, under names and in a row order of their own."""
+
+    def locate(self, name: str, row: int) -> tuple[Path, str, int]:
+        """The file of a tensor (HF name), its name there, and where that file has the tensor's row `row`."""
+        ...
+
+
+def locate(checkpoint: Checkpoint, name: str, row: int) -> tuple[Path, str, int]:
+    """Where a row of a tensor comes from, for error lines: file, tensor, row."""
+    return checkpoint.locate(name, row) if isinstance(checkpoint, Located) else (checkpoint.path, name, row)

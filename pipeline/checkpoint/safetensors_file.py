@@ -54,6 +54,9 @@ class SafetensorsTensor:
     def nbytes(self) -> int:
         return math.prod(self.shape) * _ITEM_BYTES[self.type_name]
 
+    def row_in_file(self, row: int) -> int:
+        return row
+
     def read(self, start: int, stop: int) -> Float32:
         if self.type_name not in _FLOATS:
             known = ", ".join(_FLOATS)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.checkpoint.source_file import CheckpointWarning
 from pipeline.errors import CheckpointError
 from pipeline.model import EMBEDDING, FINAL_NORM, HEAD, ModelConfig, TensorSpec, architecture_of
 
@@ -45,3 +47,12 @@ def check_heads(config: ModelConfig, file: Path) -> None:
         )
     if config.head_dim % 2:
         raise CheckpointError("odd head_dim", file=file, where="head_dim", expected="even", found=config.head_dim)
+
+
+def inside_vocabulary(token: int, vocab: int, file: Path, key: str) -> bool:
+    """Whether a special token's id has a row; warns where it has none."""
+    inside = 0 <= token < vocab
+    if not inside:
+        text = f"{file}: {key}: token id {token} is ignored, the vocabulary has {vocab} tokens"
+        warnings.warn(text, CheckpointWarning, stacklevel=2)
+    return inside

@@ -34,7 +34,7 @@ class CompileOptions:
     def __post_init__(self) -> None:
         _one_of("weight_type", self.weight_type, WEIGHT_TYPES)
         _one_of("chip", self.chip, CHIPS)
-        _one_of("rounding", self.rounding, ROUNDINGS)
+        _one_of("rounding", self.rounding, ROUNDINGS if self.weight_type == "bf16" else ROUNDINGS[:1])
         if not 1 <= self.prefill_len <= self.kv_cache_len <= 1 << 20:
             raise ToolchainError(
                 "the cache must hold a prefill chunk",

@@ -11,6 +11,7 @@ from pipeline.checkpoint.gguf_checkpoint import GgufCheckpoint
 from pipeline.checkpoint.hf_checkpoint import HfCheckpoint
 from pipeline.checkpoint.noise import write_hf_directory
 from pipeline.checkpoint.protocol import Checkpoint
+from pipeline.checkpoint.source_file import CheckpointWarning
 from pipeline.errors import CheckpointError, NotFiniteError
 from tests.helpers.gguf_bytes import ARRAY, F32, STRING, U32, GgufBytes, f32, model_gguf
 from tests.helpers.tiny import tiny_config, tiny_weights, write_gguf, write_tiny_gguf, write_tiny_hf
@@ -144,6 +145,34 @@ def test_tokens_that_end_a_generation(tmp_path: Path):
     assert (config.bos_token_id, config.eos_token_ids) == (1, (7, 3))
 
 
+@pytest.mark.parametrize("token", [20, 5000, 1 << 31])
+def test_special_token_outside_the_vocabulary_is_dropped(tmp_path: Path, token):
+    parts = small()
+    for key, value in (("bos", token), ("eos", token), ("eot", 19)):
+        parts.keys[f"tokenizer.ggml.{key}_token_id"] = (U32, value)
+    with pytest.warns(CheckpointWarning) as caught:
+        config = GgufCheckpoint(parts.write(tmp_path / "m.gguf")).config
+    assert (config.bos_token_id, config.eos_token_ids) == (None, (19,))
+    lines = [str(warning.message) for warning in caught]
+    start, end = f"{tmp_path / 'm.gguf'}: tokenizer.ggml.", f"token id {token} is ignored, the vocabulary has 20 tokens"
+    assert lines == [f"{start}{key}_token_id: {end}" for key in ("bos", "eos")]
+
+
+def test_vocabulary_size_that_is_not_the_rows_of_the_embedding_is_said(tmp_path: Path):
+    parts = small()
+    parts.keys["llama.vocab_size"] = (U32, 20)
+    assert GgufCheckpoint(parts.write(tmp_path / "m.gguf")).config.vocab_size == 20
+    parts.keys["llama.vocab_size"] = (U32, 5)
+    with pytest.warns(CheckpointWarning, match=r"llama\.vocab_size: 5 is ignored, token_embd\.weight has 20 rows"):
+        assert GgufCheckpoint(parts.write(tmp_path / "m.gguf")).config.vocab_size == 20
+
+
+def test_number_of_another_type_is_refused_by_its_type(tmp_path: Path):
+    parts = small()
+    parts.keys["llama.rope.freq_base"] = (U32, 10000)
+    assert refusal(parts, tmp_path).endswith("(expected a positive float32, found the integer 10000)")
+
+
 def test_keys_with_one_value_per_layer(tmp_path: Path):
     parts = small()
     parts.keys["llama.attention.head_count_kv"] = (ARRAY, (U32, [2, 2]))
@@ -203,17 +232,36 @@ def test_missing_key_is_named(tmp_path: Path, key):
     "name", ["token_embd.weight", "blk.1.ffn_norm.weight", "output_norm.weight", "blk.0.attn_q_norm.weight"]
 )
 def test_missing_tensor_is_named(tmp_path: Path, name):
-    parts = without(small("qwen3"), name)
-    line = refusal(parts, tmp_path)
-    hf = {"blk.1.ffn_norm.weight": "model.layers.1.post_attention_layernorm", "output_norm.weight": "model.norm"}
-    hf["blk.0.attn_q_norm.weight"] = "model.layers.0.self_attn.q_norm"
-    assert line.startswith(hf.get(name, name)) and line.endswith("tensor is missing")
+    shapes = {"token_embd.weight": "[vocabulary, 32]", "blk.0.attn_q_norm.weight": "[8]"}
+    line = refusal(without(small("qwen3"), name), tmp_path)
+    assert line == f"{name}: tensor is missing (expected {shapes.get(name, '[32]')})"
+
+
+def test_missing_tensors_are_named_together(tmp_path: Path):
+    parts = without(small(), "blk.0.ffn_up.weight", "blk.1.attn_k.weight", "output_norm.weight")
+    names = "blk.0.ffn_up.weight, blk.1.attn_k.weight, output_norm.weight"
+    assert refusal(parts, tmp_path) == f"{names}: tensors are missing (expected [40, 32] for the first)"
 
 
 def test_missing_block_is_named(tmp_path: Path):
     parts = small(num_hidden_layers=3)
     parts.tensors = [tensor for tensor in parts.tensors if not tensor.name.startswith("blk.1.")]
-    assert "model.layers.1.self_attn.q_proj.weight: tensor and 8 more are missing" in refusal(parts, tmp_path)
+    line = refusal(parts, tmp_path)
+    assert line.startswith("blk.1.attn_q.weight, blk.1.attn_k.weight, ")
+    assert line.endswith("and 1 more: tensors are missing (expected [32, 32] for the first)")
+    assert line.count("blk.1.") == 8
+
+
+@pytest.mark.parametrize("name", ["model.norm.weight", "lm_head.weight", Q])
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("tied", [True, False])
+def test_tensor_under_a_hugging_face_name_replaces_nothing(tmp_path: Path, name, first, tied):
+    parts = without(small(), *(["output.weight"] if tied else []))
+    parts.tensors.insert(0 if first else len(parts.tensors), f32(name, np.full(32, 7, np.float32)))
+    gguf = {"model.norm.weight": "output_norm.weight", "lm_head.weight": "output.weight", Q: "blk.1.attn_q.weight"}
+    line = refusal(parts, tmp_path)
+    assert line.startswith(f"{name}: byte ")
+    assert line.endswith(f"a Hugging Face name in a GGUF (expected {gguf[name]})")
 
 
 @pytest.mark.parametrize(
@@ -253,3 +301,25 @@ def test_value_that_is_not_finite(tmp_path: Path, value, word):
         source.read(Q)
     assert caught.value.offset == source.files[0].tensors[tensor.name].offset + 404
     assert np.isfinite(source.read(Q, slice(8, 32))).all()
+
+
+def test_value_of_a_vector_that_is_not_finite_has_no_row(tmp_path: Path):
+    parts = small()
+    tensor = next(tensor for tensor in parts.tensors if tensor.name == "output_norm.weight")
+    raw = np.frombuffer(tensor.data, "<f4").copy()
+    raw[5] = np.nan
+    tensor.data = raw.tobytes()
+    source = GgufCheckpoint(parts.write(tmp_path / "m.gguf"))
+    with pytest.raises(NotFiniteError, match=r"output_norm\.weight: byte \d+: NaN in element 5$"):
+        source.read("model.norm.weight")
+
+
+def test_row_is_located_in_the_file(tmp_path: Path):
+    """Row r of what is read is the row of the file that `locate` says, in a permuted tensor too."""
+    source = GgufCheckpoint(small().write(tmp_path / "m.gguf"))
+    for name in (Q, "model.layers.1.self_attn.v_proj.weight"):
+        for row, values in enumerate(source.read(name)):
+            file, tensor, there = source.locate(name, row)
+            assert file == tmp_path / "m.gguf"
+            raw = source.files[0].read_raw(tensor, slice(there, there + 1))
+            np.testing.assert_array_equal(values, raw.view("<f4")[0])

@@ -13,6 +13,7 @@ from safetensors.numpy import save_file
 from pipeline.checkpoint.hf_checkpoint import HfCheckpoint
 from pipeline.checkpoint.hf_config import config_from_dict, hf_config_dict, read_hf_config
 from pipeline.checkpoint.open import open_checkpoint, source_files
+from pipeline.checkpoint.source_file import CheckpointWarning
 from pipeline.errors import CheckpointError, MissingFileError
 from tests.helpers.tiny import tiny_config, tiny_weights, write_tiny_gguf, write_tiny_hf
 
@@ -105,7 +106,7 @@ def without(name: str) -> dict[str, np.ndarray]:
 def test_missing_tensor_and_wrong_shape_are_named(tmp_path: Path):
     name = "model.layers.1.mlp.up_proj.weight"
     write_sharded(tmp_path, without(name))
-    with pytest.raises(CheckpointError, match=rf"{name}: tensor is missing"):
+    with pytest.raises(CheckpointError, match=rf"{name}: tensor is missing \(expected \[40, 32\]\)"):
         HfCheckpoint(tmp_path)
     write_sharded(tmp_path, without(name) | {name: np.ones((32, 40), np.float32)})
     with pytest.raises(CheckpointError, match=rf"{name}: shape .*expected \[40, 32\], found \[32, 40\]"):
@@ -143,7 +144,7 @@ def test_index_that_disagrees_with_the_shards(tmp_path: Path):
     with pytest.raises(CheckpointError, match=f"{name}: tensor is not in the index"):
         HfCheckpoint(tmp_path)
     write_index(tmp_path, weight_map | {"ghost": FIRST})
-    with pytest.raises(CheckpointError, match=r"ghost: tensor is not where the index says .*found None"):
+    with pytest.raises(CheckpointError, match=r"ghost: tensor is not where the index says .*found in no shard"):
         HfCheckpoint(tmp_path)
 
 
@@ -231,7 +232,7 @@ def test_config_reads(changes, field, value):
         ({"quantization_config": {"bits": 4}}, "quantization_config: packed weights"),
         ({"use_sliding_window": True}, "use_sliding_window: "),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types: .*found sliding_attention"),
-        ({"hidden_size": "absent"}, "hidden_size: missing .*positive integer, found None"),
+        ({"hidden_size": "absent"}, r"hidden_size: missing .*\(expected a positive integer\)$"),
         ({"hidden_size": 32.0}, "hidden_size: .*found 32.0"),
         ({"hidden_size": True}, "hidden_size: .*found True"),
         ({"num_hidden_layers": 0}, "num_hidden_layers: .*found 0"),
@@ -242,13 +243,21 @@ def test_config_reads(changes, field, value):
         ({"rope_theta": "10000"}, "rope_theta: "),
         ({"tie_word_embeddings": 1}, "tie_word_embeddings: wrong type"),
         ({"eos_token_id": "2"}, "eos_token_id: not token ids"),
-        ({"eos_token_id": [2, -1]}, "eos_token_id: not token ids"),
+        ({"eos_token_id": [2, True]}, "eos_token_id: not token ids"),
     ],
 )
 def test_config_refused(changes, message):
     with pytest.raises(CheckpointError, match=f"config.json: {message}") as caught:
         read(**changes)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("token", [-1, 20, 1 << 40])
+def test_special_token_outside_the_vocabulary_is_dropped(token):
+    with pytest.warns(CheckpointWarning, match=rf"eos_token_id: token id {token} is ignored.* 20 tokens"):
+        assert read(eos_token_id=[token, 19]).eos_token_ids == (19,)
+    with pytest.warns(CheckpointWarning, match=rf"bos_token_id: token id {token} is ignored"):
+        assert read(bos_token_id=token).bos_token_id is None
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[1]", b"\xff\xfe", b"[" * 100_000, b"null"])
