@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,9 +13,9 @@ import pytest
 
 from layouts.sidecar import read_layout
 from pipeline.axmodel.walk import walk_engine
+from pipeline.engineset import verify
 from pipeline.engineset.manifest import FileEntry, encode_manifest, read_manifest
 from pipeline.engineset.verify import verify_set
-from pipeline.errors import EngineSetError, MissingFileError, VerifyError
 from pipeline.files import file_sha256
 from tests.helpers.engines import overwrite
 from tests.helpers.sets import Tiny, build_tiny, engineset, make_tiny
@@ -94,8 +96,8 @@ def test_changed_byte_of_any_file_is_found(copy: Path, name: str, where: float) 
 
 def test_changed_byte_of_the_manifest_is_found(copy: Path) -> None:
     flip(copy / "manifest.json", (copy / "manifest.json").stat().st_size // 2)
-    with pytest.raises(VerifyError, match=r"manifest\.json"):
-        verify_set(copy)
+    (fault,) = verify_set(copy).faults
+    assert fault.startswith(f"{copy}/manifest.json: ")
 
 
 def test_missing_longer_and_additional_files_are_found_at_once(copy: Path) -> None:
@@ -149,18 +151,66 @@ def test_wrong_source_is_found(tiny: Tiny, copy: Path, tmp_path: Path) -> None:
 
 def test_source_of_another_shape_is_refused(copy: Path, tmp_path: Path) -> None:
     other = make_tiny(tmp_path / "other", num_hidden_layers=1)
-    with pytest.raises(EngineSetError, match="num_hidden_layers"):
-        verify_set(copy, other.gguf)
+    (fault,) = verify_set(copy, other.gguf).faults
+    assert fault.startswith(f"{other.gguf}: num_hidden_layers: ")
+    assert fault.endswith("; no weight was read back")
 
 
-def test_changed_source_is_refused(tmp_path: Path) -> None:
+def test_hashes_are_checked_without_the_source(tmp_path: Path) -> None:
+    """A source that changed or is gone is one fault line; a changed byte of the set is found all the same."""
     made = build_tiny(tmp_path / "own")
     flip(made.gguf, made.gguf.stat().st_size - 1)
-    with pytest.raises(EngineSetError, match=r"tiny\.gguf: not the source that the set was built from"):
-        verify_set(made.set)
+    (fault,) = verify_set(made.set).faults
+    assert fault.startswith(f"{made.gguf}: not the source that the set was built from")
     made.gguf.unlink()
-    with pytest.raises(MissingFileError, match=r"tiny\.gguf.*--gguf"):
-        verify_set(made.set)
+    (fault,) = verify_set(made.set).faults
+    assert fault.startswith(f"{made.gguf}: ") and fault.endswith("name it with --gguf; no weight was read back")
+    flip(made.set / LAYER, 1000)
+    result = engineset("verify", made.set, "--json")
+    found = json.loads(result.stdout)
+    assert (result.returncode, found["ok"], found["files"], found["elements"]) == (1, False, len(FILES), 0)
+    assert [line.split(": ")[1].split(" (")[0] for line in found["faults"]] == [
+        "sha256",
+        str(made.set / "manifest.json"),
+    ]
+
+
+def test_layout_with_a_wrong_hash_is_not_read_by(copy: Path) -> None:
+    path = copy / "layer.layout.toml"
+    path.write_text(path.read_text().replace("k_proj.bias", "z_proj.bias"))
+    result = verify_set(copy)
+    assert result.elements == 0
+    digest, refused = result.faults
+    assert digest.startswith(f"{path}: sha256 (")
+    assert refused == f"{path}: not the layout that the manifest lists; no weight was read back"
+
+
+@pytest.mark.parametrize("name", ["model.embed_tokens.weight.bfloat16.bin", LAYER])
+@pytest.mark.parametrize("sealed", [False, True])
+def test_file_with_too_few_weights_is_a_fault(copy: Path, name: str, sealed: bool) -> None:
+    if name == LAYER:
+        shutil.copyfile(copy / "qwen2_post.axmodel", copy / name)
+    else:
+        os.truncate(copy / name, (copy / name).stat().st_size - 1)
+    if sealed:
+        reseal(copy)
+    faults = verify_set(copy).faults
+    assert len(faults) == 2 - sealed
+    assert all(fault.startswith(f"{copy / name}: ") for fault in faults)
+    assert ": bytes of weights (expected " in faults[-1]
+
+
+def test_file_that_cannot_be_read_hides_no_other_fault(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: Path) -> str:
+        if path.name == "config.json":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return file_sha256(path)
+
+    monkeypatch.setattr(verify, "file_sha256", refused)
+    flip(copy / LAYER, 1000)
+    first, second = verify_set(copy).faults
+    assert first == f"{copy / 'config.json'}: {os.strerror(errno.EACCES)}"
+    assert second.startswith(f"{copy / LAYER}: sha256")
 
 
 def test_command_exits_0_or_1_and_prints_json(tiny: Tiny, copy: Path) -> None:
@@ -179,3 +229,4 @@ def test_command_on_no_set_is_one_line(tmp_path: Path) -> None:
     result = engineset("verify", tmp_path)
     assert result.returncode == 1
     assert result.stderr.splitlines() == [f"error: {tmp_path}/manifest.json: not an engine set: it has no manifest"]
+    assert json.loads(engineset("verify", tmp_path, "--json").stdout)["ok"] is False
