@@ -30,4 +30,6 @@ def looks_like(start: bytes) -> str:
         return "a safetensors file"
     if not any(start):
         return "zeros"
+    if text.isascii() and text.decode("ascii").replace("\n", " ").replace("\r", " ").replace("\t", " ").isprintable():
+        return "text"
     return f"bytes {start[:4].hex(' ')}"

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import click
 
+from pipeline.checkpoint.open import open_checkpoint
 from pipeline.cli.output import as_json, print_json
-from pipeline.engineset.manifest import read_manifest
+from pipeline.engineset.manifest import Manifest, read_manifest
 from pipeline.engineset.verify import source_of
 from pipeline.errors import MismatchError
 from pipeline.evaluate.evaluate import POSITIONS, evaluate_set
@@ -34,6 +35,7 @@ def evaluate(
     source = source_of(directory, manifest, gguf)
     if source.is_dir():
         raise MismatchError("llama.cpp compares GGUF files only, name one with --gguf", file=source)
+    _check_model(directory, manifest, source)
     window = int(manifest.template.options["kv_cache_len"])
     with tempfile.TemporaryDirectory(prefix="engineset-") as scratch:
         kept = twin or Path(scratch) / "twin.gguf"
@@ -46,3 +48,17 @@ def evaluate(
     for failure in result.failures():
         click.echo(f"error: gate not met: {failure}", err=True)
     sys.exit(1 if result.failures() else 0)
+
+
+def _check_model(directory: Path, manifest: Manifest, source: Path) -> None:
+    """Refuse a source of other dimensions than the set's before anything is computed with it."""
+    wanted, given = manifest.model.shape_key(), open_checkpoint(source).config.shape_key()
+    for field, value in wanted.items():
+        if value != given[field]:
+            raise MismatchError(
+                f"not a source of the model of {directory}",
+                file=source,
+                where=field,
+                expected=value,
+                found=given[field],
+            )

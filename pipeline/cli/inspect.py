@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,16 @@ import msgspec
 from pipeline.axmodel.describe import describe_engine
 from pipeline.axmodel.walk import walk_engine
 from pipeline.checkpoint.gguf_file import GgufFile
+from pipeline.checkpoint.looks_like import looks_like
+from pipeline.checkpoint.source_file import SourceFile
 from pipeline.cli.output import as_json, print_json, print_pairs, print_table
 from pipeline.engineset.manifest import read_manifest
-from pipeline.errors import MissingFileError
+from pipeline.errors import AxmodelError
 
 LONGEST = 60
-GGUF_MAGIC = b"GGUF"
+# an axmodel has no magic: it begins with the protobuf tag of ONNX's first field
+GGUF_MAGIC, ONNX_TAG = b"GGUF", b"\x08"
+START_BYTES = 64
 
 
 @click.command()
@@ -25,23 +30,24 @@ GGUF_MAGIC = b"GGUF"
 @as_json
 def inspect(file: Path, as_json: bool) -> None:
     """Describe a GGUF, an .axmodel or an engine set."""
-    if not file.exists():
-        raise MissingFileError("no such file", file=file)
+    start = b"" if file.is_dir() else _start_of(file)
     if file.is_dir():
         description, show = _describe_set(file), _show_pairs
-    elif file.suffix == ".gguf" or _starts_with(file, GGUF_MAGIC):
+    elif file.suffix == ".gguf" or start.startswith(GGUF_MAGIC):
         description, show = _describe_gguf(file), _show_gguf
-    else:
+    elif file.suffix == ".axmodel" or start.startswith(ONNX_TAG):
         description, show = describe_engine(walk_engine(file)), _show_engine
+    else:
+        raise AxmodelError("neither a GGUF nor an .axmodel", file=file, found=looks_like(start))
     if as_json:
         print_json(description)
     else:
         show(description)
 
 
-def _starts_with(file: Path, magic: bytes) -> bool:
-    with file.open("rb") as stream:
-        return stream.read(len(magic)) == magic
+def _start_of(file: Path) -> bytes:
+    source = SourceFile(file)
+    return source.read(0, min(START_BYTES, source.size)).tobytes()
 
 
 def _describe_set(directory: Path) -> dict[str, Any]:
@@ -67,6 +73,8 @@ def _describe_gguf(path: Path) -> dict[str, Any]:
 
 def _value(value: Any) -> Any:
     """Scalars as they are; an array as its length and its first elements."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
     if isinstance(value, (bool, int, float, str)):
         return value
     return {"length": len(value), "first": [getattr(v, "item", lambda v=v: v)() for v in value[:3]]}

@@ -17,7 +17,7 @@ from pipeline.errors import MismatchError, MissingFileError
 from pipeline.evaluate.agreement import agree, common_prefix
 from pipeline.evaluate.control import Control
 from pipeline.evaluate.llama import LlamaModel
-from pipeline.evaluate.material import Material, english_material
+from pipeline.evaluate.material import Material, english_material, require_vocabulary
 from pipeline.evaluate.metrics import compare
 from pipeline.evaluate.report import BF16_GATES, Answers, Evaluation, Gates
 from pipeline.evaluate.twin import write_twin
@@ -84,6 +84,8 @@ def evaluate_set(
     if not directory.is_dir():
         raise MissingFileError("no such engine set", file=directory)
     seconds: dict[str, float] = {}
+    if material is None:
+        require_vocabulary(gguf)
     with timed(seconds, "twin"):
         twin = write_twin(gguf, twin_path)
     n_ctx = max(window, 256)
@@ -102,7 +104,7 @@ def evaluate_set(
             of_twin = reference_logits(reference, given)
             comparisons["f32_twin"] = compare(of_twin, logits, given.targets)
             control_against_twin = compare(of_twin, control, given.targets)
-            twin_continued = [follow(reference, p, own) for p, own in zip(given.prompts, continued, strict=True)]
+            twin_continued = follow(reference, given.prompts, continued)
             answers = ask(reference, given, answered)
     return Evaluation(
         references=comparisons,
@@ -154,24 +156,33 @@ def reference_logits(model: LlamaModel, material: Material) -> Array:
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def follow(model: LlamaModel, prompt: Sequence[int], own: Sequence[int]) -> list[int]:
-    """Greedy tokens of llama.cpp as far as they are those of `own`, and the first that is another.
+def follow(model: LlamaModel, prompts: Sequence[Sequence[int]], owns: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Greedy tokens of llama.cpp after each prompt as far as they are those of `owns`, and the first that is another.
 
     One pass over all tokens at once: as long as they agree, what stands before a token is the same.
     """
-    if not own:
-        return []
-    top = np.argmax(model.logits([*prompt, *own[:-1]])[len(prompt) - 1 :], axis=1).tolist()
-    return list(top[: common_prefix(top, own) + 1])
+    asked = [i for i, own in enumerate(owns) if own]
+    sequences = [[*prompts[i], *owns[i][:-1]] for i in asked]
+    found: list[list[int]] = [[] for _ in owns]
+    for i, best in zip(asked, model.most_likely(sequences, [len(prompts[i]) for i in asked]), strict=True):
+        found[i] = best[: common_prefix(best, owns[i]) + 1]
+    return found
 
 
 def ask(reference: LlamaModel, material: Material, answered: Sequence[Sequence[int]]) -> tuple[Answers, ...]:
-    """What set and reference say to the questions."""
-    if not material.questions:
-        return ()
-    longest = max(case.tokens for case, _ in material.questions)
-    expected = reference.greedy([ids for _, ids in material.questions], longest)
+    """What set and reference say to the questions. llama.cpp generates only where it says something else."""
+    cases, prompts = [case for case, _ in material.questions], [ids for _, ids in material.questions]
+    expected = follow(reference, prompts, answered)
+    apart = [
+        i
+        for i, (case, own) in enumerate(zip(cases, answered, strict=True))
+        if expected[i] != own or len(own) < case.tokens or any(map(reference.is_end, own))
+    ]
+    if apart:
+        longest = max(cases[i].tokens for i in apart)
+        for i, tokens in zip(apart, reference.greedy([prompts[i] for i in apart], longest), strict=True):
+            expected[i] = tokens[: cases[i].tokens]
     return tuple(
-        Answers.judge(case, reference.detokenize(own), reference.detokenize(theirs[: case.tokens]))
-        for (case, _), own, theirs in zip(material.questions, answered, expected, strict=True)
+        Answers.judge(case, reference.detokenize(own), reference.detokenize(theirs))
+        for case, own, theirs in zip(cases, answered, expected, strict=True)
     )

@@ -97,6 +97,27 @@ class LlamaModel:
                 out[start : start + len(part)] = self._decode(context, batch, rows)
         return out
 
+    def most_likely(self, sequences: Sequence[Sequence[int]], starts: Sequence[int]) -> list[list[int]]:
+        """For each sequence the most likely token after its first `start` tokens, `start` + 1, and so on to all of it.
+
+        All sequences share one context and go through the model together, some at a time.
+        """
+        for tokens in sequences:
+            self._check(tokens)
+        out: list[list[int]] = [[] for _ in sequences]
+        rows = [
+            (token, i, s, i >= start - 1)
+            for s, (tokens, start) in enumerate(zip(sequences, starts, strict=True))
+            for i, token in enumerate(tokens)
+        ]
+        with self._context(max(len(sequences), 1), len(rows)) as context, self._batch(BATCH_TOKENS) as batch:
+            for first in range(0, len(rows), BATCH_TOKENS):
+                part = rows[first : first + BATCH_TOKENS]
+                wanted = [s for _, _, s, asked in part if asked]
+                for s, token in zip(wanted, self._decode(context, batch, part).argmax(axis=1).tolist(), strict=True):
+                    out[s].append(token)
+        return out
+
     def greedy(self, prompts: Sequence[Sequence[int]], n: int, ignore_end: bool = False) -> list[list[int]]:
         """Up to `n` most likely tokens after each prompt, all prompts in one batch.
 
@@ -171,5 +192,7 @@ class LlamaModel:
         if code:
             raise RunnerError(f"llama_decode failed with {code}: {LOG.last_error}", file=self.path)
         wanted_rows = sum(wanted for *_, wanted in rows)
+        if not wanted_rows:
+            return np.empty((0, self.vocab_size), np.float32)
         pointer = self._lib.llama_get_logits(context)
         return np.ctypeslib.as_array(pointer, shape=(wanted_rows, self.vocab_size)).copy()

@@ -8,11 +8,13 @@ from importlib import resources
 from pathlib import Path
 from typing import Protocol
 
-from pipeline.errors import ConfigError, MissingFileError
+from pipeline.checkpoint.gguf_file import GgufFile
+from pipeline.errors import ConfigError, MismatchError, MissingFileError
 from pipeline.evaluate.agreement import GREEDY_TOKENS, PROMPTS
 from pipeline.evaluate.known_answers import KNOWN_ANSWERS, KnownAnswer
 
 TEXT = "text.txt"
+MODEL_KEY, TOKENS_KEY = "tokenizer.ggml.model", "tokenizer.ggml.tokens"
 
 
 class Tokenizes(Protocol):
@@ -38,6 +40,22 @@ class Material:
     @property
     def positions(self) -> int:
         return len(self.targets)
+
+
+def require_vocabulary(gguf: Path) -> None:
+    """Refuse a GGUF that cannot make tokens of a text: llama.cpp ends the whole process when it is asked to.
+
+    Raises
+    ------
+    MismatchError : no vocabulary
+    MissingFileError, CheckpointError : no sound GGUF
+    """
+    metadata = GgufFile(gguf).metadata
+    model = metadata.get(MODEL_KEY, "none")
+    if model in ("none", "no_vocab") or TOKENS_KEY not in metadata:
+        raise MismatchError(
+            "the source has no vocabulary to evaluate a text with", file=gguf, where=MODEL_KEY, found=model
+        )
 
 
 def english_material(model: Tokenizes, text: Path | None, positions: int, window: int) -> Material:

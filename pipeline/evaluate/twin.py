@@ -5,7 +5,6 @@ llama.cpp rounds activations to the blocks of a quantized weight; only against t
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,44 +16,56 @@ from gguf import GGMLQuantizationType, dequantize
 from layouts.atomic import write_beside
 from pipeline.checkpoint.gguf_file import GgufFile, TensorInfo
 from pipeline.checkpoint.gguf_header import HeaderCursor, read_metadata
-from pipeline.errors import CheckpointError, MissingFileError
+from pipeline.errors import CheckpointError, MismatchError, MissingFileError
+from pipeline.files import file_sha256
 
 # magic, version, number of tensors, number of keys
 _HEADER = struct.Struct("<4sIQQ")
 _VERSION = 3
+_STRING = 8
 CHUNK_BYTES = 1 << 24
+TWIN_OF = "engineset.twin_of"
 
 
 def write_twin(source: str | Path, twin: str | Path) -> Path:
     """Write `twin`, a GGUF with the metadata of `source` and its tensors as F32, unless it is there already.
 
-    Some rows at a time are in memory. The file appears whole or not at all, and carries the modification time of its
-    source, by which it is known again: name it after the source's hash where many sources share a directory.
+    Some rows at a time are in memory. The file appears whole or not at all, and holds the SHA-256 of its source under
+    `engineset.twin_of`, by which it is known again.
 
     Raises
     ------
     MissingFileError : no such source
+    MismatchError : `twin` is there and no twin of anything; it is left alone
     CheckpointError : not a sound GGUF, or a tensor of a type that cannot be dequantized
     """
     source, twin = Path(source), Path(twin)
     if not source.is_file():
         raise MissingFileError("no such GGUF", file=source)
-    stat = source.stat()
-    if twin.is_file() and twin.stat().st_mtime_ns == stat.st_mtime_ns:
+    digest = file_sha256(source)
+    if twin.exists() and _twin_of(twin, source) == digest:
         return twin
     model = GgufFile(source)
     if model.big_endian:
         raise CheckpointError("byte order", file=source, expected="little-endian", found="big-endian")
     with write_beside(twin) as file:
-        _write(model, file)
-        file.flush()
-        os.utime(file.fileno(), ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        _write(model, digest, file)
     return twin
 
 
-def _write(model: GgufFile, out: BinaryIO) -> None:
-    out.write(_HEADER.pack(b"GGUF", _VERSION, len(model.tensors), len(model.metadata)))
-    out.write(_metadata_bytes(model))
+def _twin_of(path: Path, source: Path) -> str:
+    """The hash in a file that may be written over. Raises MismatchError for one that may not."""
+    found = None if path.samefile(source) else GgufFile(path).metadata.get(TWIN_OF)
+    if not isinstance(found, str):
+        raise MismatchError("is there and not a twin, name another file", file=path, where=TWIN_OF)
+    return found
+
+
+def _write(model: GgufFile, digest: str, out: BinaryIO) -> None:
+    pairs = [raw for key, raw in _metadata(model) if key != TWIN_OF]
+    pairs.append(_string(TWIN_OF) + struct.pack("<I", _STRING) + _string(digest))
+    out.write(_HEADER.pack(b"GGUF", _VERSION, len(model.tensors), len(pairs)))
+    out.write(b"".join(pairs))
     offset = 0
     for info in model.tensors.values():
         out.write(_tensor_info(info, offset))
@@ -66,18 +77,24 @@ def _write(model: GgufFile, out: BinaryIO) -> None:
     _pad(out, model.alignment)
 
 
-def _metadata_bytes(model: GgufFile) -> bytes:
-    """All keys and values as they lie in the file, between its header and its first tensor's description."""
+def _metadata(model: GgufFile) -> Iterator[tuple[str, bytes]]:
+    """Each key, and the bytes of key and value as they lie in the file."""
     cursor = HeaderCursor(model.source)
     cursor.take(_HEADER.size, "header")
-    read_metadata(cursor, len(model.metadata))
-    return model.source.read(_HEADER.size, cursor.position - _HEADER.size, "metadata").tobytes()
+    for _ in model.metadata:
+        start = cursor.position
+        (key,) = read_metadata(cursor, 1)
+        yield key, model.source.read(start, cursor.position - start, key).tobytes()
+
+
+def _string(text: str) -> bytes:
+    raw = text.encode()
+    return struct.pack("<Q", len(raw)) + raw
 
 
 def _tensor_info(info: TensorInfo, offset: int) -> bytes:
-    name, dims = info.name.encode(), info.shape[::-1]
-    text = struct.pack("<Q", len(name)) + name
-    return text + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, GGMLQuantizationType.F32, offset)
+    dims = info.shape[::-1]
+    return _string(info.name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, GGMLQuantizationType.F32, offset)
 
 
 def _dequantized(model: GgufFile, info: TensorInfo) -> Iterator[bytes]:

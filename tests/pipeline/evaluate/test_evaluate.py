@@ -11,7 +11,9 @@ import pytest
 
 from pipeline.errors import MismatchError, MissingFileError
 from pipeline.evaluate.control import Control
-from pipeline.evaluate.evaluate import evaluate_set
+from pipeline.evaluate.evaluate import ask, evaluate_set, follow
+from pipeline.evaluate.known_answers import KnownAnswer
+from pipeline.evaluate.llama import LlamaModel
 from pipeline.evaluate.material import Material, cut
 from pipeline.evaluate.metrics import Comparison
 from pipeline.evaluate.report import BF16_GATES, Answers, Evaluation, Gates
@@ -128,3 +130,48 @@ def test_answers_of_set_and_reference_are_counted(source: Path, material: Materi
     result = replace(run(source, material, Replay(Control(source))), answers=answers)
     assert result.as_dict()["known_answers"]["set"] == 1
     assert "known answers: set 1, reference 2, of 2" in result.lines()
+
+
+def test_a_source_without_a_vocabulary_is_refused_before_anything_is_computed(source: Path, tmp_path: Path) -> None:
+    """llama.cpp would end the whole process."""
+    with pytest.raises(
+        MismatchError, match=r"tiny\.gguf: tokenizer\.ggml\.model: .*no vocabulary.* \(found no_vocab\)"
+    ):
+        evaluate_set(source.parent, source, tmp_path / "twin.gguf")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_following_ends_where_the_answers_part(source: Path) -> None:
+    prompts = [TOKENS[:4], TOKENS[9:15], TOKENS[20:30], TOKENS[30:32]]
+    with LlamaModel(source, 64, 1) as model:
+        greedy = model.greedy(prompts, 6, ignore_end=True)
+        other = [(token + 1) % 1000 for token in greedy[1]]
+        owns = [greedy[0], [*greedy[1][:3], *other[3:]], [], other[:1]]
+        assert follow(model, prompts, owns) == [greedy[0], greedy[1][:4], [], greedy[3][:1]]
+
+
+@pytest.mark.parametrize("end", [None, 0, 3])
+def test_reference_answers_as_if_it_had_generated_all(
+    source: Path, monkeypatch: pytest.MonkeyPatch, end: int | None
+) -> None:
+    """Whether the set says the same, something else, or stops early; whether or not the reference's text ends."""
+    prompts = (tuple(TOKENS[:4]), tuple(TOKENS[9:15]), tuple(TOKENS[20:30]))
+    cases = [KnownAnswer(name, "", "", tokens) for name, tokens in (("same", 5), ("other", 4), ("short", 6))]
+    generated: list[int] = []
+    monkeypatch.setattr(LlamaModel, "detokenize", lambda self, tokens: " ".join(map(str, tokens)))
+    with LlamaModel(source, 64, 1) as model:
+        free = model.greedy(prompts, 6, ignore_end=True)
+        monkeypatch.setattr(LlamaModel, "is_end", lambda self, token: end is not None and token == free[0][end])
+        answered = [free[0][:5], [*free[1][:3], free[1][3] ^ 1], free[2][:2]]
+        expected = [tokens[: case.tokens] for tokens, case in zip(model.greedy(prompts, 6), cases, strict=True)]
+        given = model.greedy
+
+        def greedy(self: LlamaModel, some: Sequence[Sequence[int]], n: int) -> list[list[int]]:
+            generated.append(len(some))
+            return given(some, n)
+
+        monkeypatch.setattr(LlamaModel, "greedy", greedy)
+        material = Material((), (), (), tuple(zip(cases, prompts, strict=True)))
+        answers = ask(model, material, answered)
+    assert [answer.reference_text for answer in answers] == [" ".join(map(str, tokens)) for tokens in expected]
+    assert generated == [2 if end is None else 3]

@@ -45,6 +45,21 @@ def test_greedy_follows_the_logits_of_each_prompt(gguf_path: Path) -> None:
             assert continuation == rows.argmax(axis=1).tolist()
 
 
+@pytest.mark.parametrize("batch", [512, 4])
+def test_most_likely_tokens_are_those_of_the_logits(
+    gguf_path: Path, monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    sequences, starts = [TOKENS[:7], TOKENS[2:], [9]], [6, 2, 1]
+    monkeypatch.setattr(llama, "BATCH_TOKENS", batch)
+    with LlamaModel(gguf_path, 64, 1) as model:
+        expected = [
+            model.logits(tokens)[start - 1 :].argmax(axis=1).tolist()
+            for tokens, start in zip(sequences, starts, strict=True)
+        ]
+        assert model.most_likely(sequences, starts) == expected
+        assert model.most_likely([], []) == []
+
+
 def test_greedy_stops_before_an_end_token(gguf_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with LlamaModel(gguf_path, 64, 1) as model:
         free = model.greedy([TOKENS], 6, ignore_end=True)[0]

@@ -1,15 +1,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from gguf import GGUFReader, GGUFValueType, GGUFWriter, dequantize
 
-from pipeline.errors import CheckpointError, MissingFileError
+from pipeline.errors import CheckpointError, MismatchError, MissingFileError
 from pipeline.evaluate import twin as twin_module
-from pipeline.evaluate.twin import write_twin
+from pipeline.evaluate.twin import TWIN_OF, write_twin
+from pipeline.files import file_sha256
 from tests.helpers.tiny import tiny_config, write_tiny_gguf
 
 
@@ -49,9 +51,10 @@ def test_all_metadata_is_kept_with_its_types(tmp_path: Path) -> None:
     writer.write_tensors_to_file()
     writer.close()
     before, after = (GGUFReader(path).fields for path in (source, write_twin(source, tmp_path / "twin.gguf")))
-    assert list(before) == list(after)
+    assert [*before, TWIN_OF] == list(after)
+    assert after[TWIN_OF].contents() == file_sha256(source)
     for name, field in after.items():
-        if not name.startswith("GGUF."):
+        if name != TWIN_OF and not name.startswith("GGUF."):
             assert [part.tobytes() for part in field.parts] == [part.tobytes() for part in before[name].parts], name
 
 
@@ -77,7 +80,36 @@ def test_a_twin_that_is_there_is_not_written_again(
     inode = twin.stat().st_ino
     assert write_twin(source, twin).stat().st_ino == inode
     os.utime(source, ns=(1, 1_000_000_000))
-    assert write_twin(source, twin).stat().st_ino != inode
+    assert write_twin(source, twin).stat().st_ino == inode
+
+
+def test_twin_of_another_source_with_the_same_time_is_written_again(source: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.gguf"
+    write_tiny_gguf(other, tiny_config("qwen2"), seed=2, qtype="Q4_1")
+    for path in (source, other):
+        os.utime(path, ns=(1, 1_000_000_000))
+    twin = write_twin(source, tmp_path / "twin.gguf")
+    first = twin.read_bytes()
+    assert write_twin(other, twin).read_bytes() != first
+    assert write_twin(source, twin).read_bytes() == first
+
+
+def test_file_that_is_no_twin_is_left_alone(source: Path, tmp_path: Path) -> None:
+    other = shutil.copy2(source, tmp_path / "other.gguf")
+    for path in (source, other):
+        before = path.read_bytes()
+        with pytest.raises(MismatchError, match=rf"{path.name}: engineset\.twin_of: is there and not a twin"):
+            write_twin(source, path)
+        assert path.read_bytes() == before
+
+
+def test_twin_of_a_twin_says_so_once(source: Path, tmp_path: Path) -> None:
+    first = write_twin(source, tmp_path / "first.gguf")
+    with pytest.raises(MismatchError, match=r"first\.gguf"):
+        write_twin(first, first)
+    second = GGUFReader(write_twin(first, tmp_path / "second.gguf"))
+    assert second.fields[TWIN_OF].contents() == file_sha256(first)
+    assert len(second.fields) == len(GGUFReader(first).fields)
 
 
 def test_a_failure_leaves_nothing_behind(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
