@@ -4,6 +4,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 PYTHON ?= python3
 CONFIG ?= configs/smollm2-135m-bf16.toml
+NAME   := $(shell sed -n 's/^name *= *"\(.*\)"/\1/p' $(CONFIG) 2>/dev/null)
 NATIVE := $(shell find native -type f 2>/dev/null)
 
 .PHONY: demo test test-aarch64 check bench deps setup format clean
@@ -22,7 +23,7 @@ deps:
 
 demo: $(STAMP)
 	$(BIN)/luigi --module tasks BuildEngineSet --config $(CONFIG)
-	$(BIN)/engineset run build/sets/$(basename $(notdir $(CONFIG))) "The capital of France is"
+	$(BIN)/engineset run build/sets/$(NAME) "The capital of France is"
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-MODE = 0o644
 NAME_BYTES = 100
 
 
@@ -28,14 +27,12 @@ class Beside:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self.final = path
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:NAME_BYTES]}.", suffix=".partial", dir=path.parent)
-        self.file: BinaryIO = os.fdopen(descriptor, "w+b")
-        self.path = Path(name)
+        self.path = path.with_name(f".{path.name[:NAME_BYTES]}.{secrets.token_hex(4)}.partial")
+        self.file: BinaryIO = self.path.open("x+b")  # the mode follows the user's umask
 
     def publish(self) -> None:
         """Sync the data, rename, sync the directory."""
         self.file.flush()
-        os.fchmod(self.file.fileno(), MODE)
         os.fsync(self.file.fileno())
         self.file.close()
         self.path.replace(self.final)

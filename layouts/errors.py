@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Self
 
 
 class EngineSetError(Exception):
@@ -44,6 +45,11 @@ class EngineSetError(Exception):
         if given:
             line += f" ({given})"
         return " ".join(line.split())
+
+    def in_file(self, file: str | Path) -> Self:
+        """The same fault with the file it was found in."""
+        self.file = file
+        return self
 
     def __reduce__(self) -> tuple[object, ...]:
         state = (self.reason, self.file, self.where, self.offset, self.expected, self.found)

@@ -12,7 +12,7 @@ from pipeline.errors import ConfigError, MissingFileError, ToolchainError
 from pipeline.model import ARCHITECTURES
 from pipeline.toolchain.options import CompileOptions
 
-Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}\Z")]
 
 NotEmpty = Annotated[str, msgspec.Meta(min_length=1)]
 

@@ -1,4 +1,4 @@
-"""Writing beside and renaming, and content hashes that trust an equal stat."""
+"""Whole files and directories, links and hashes: what is written appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -26,6 +26,13 @@ def publish_directory(partial: Path, final: Path) -> None:
     partial.replace(final)
     sync_directory(final.parent)
     shutil.rmtree(damaged, ignore_errors=True)
+
+
+def make_way(path: Path) -> Path:
+    """Remove a directory that stands where a cached file belongs; the path."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    return path
 
 
 def file_sha256(path: Path) -> str:

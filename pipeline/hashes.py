@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import sqlite3
+import warnings
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -49,6 +51,16 @@ class HashCache:
         return None
 
     def _stored(self, path: Path, key: tuple[object, ...]) -> str:
+        try:
+            return self._looked_up(path, key)
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError):
+                raise OSError(errno.EIO, str(error), str(self._database)) from None
+            warnings.warn(f"{self._database}: {error}, started anew", stacklevel=2)
+            self._database.unlink()
+            return self._looked_up(path, key)
+
+    def _looked_up(self, path: Path, key: tuple[object, ...]) -> str:
         self._database.parent.mkdir(parents=True, exist_ok=True)
         with closing(sqlite3.connect(self._database, timeout=60)) as connection, connection:
             connection.execute(

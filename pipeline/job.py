@@ -11,7 +11,7 @@ import msgspec
 from pipeline.checkpoint.open import open_checkpoint, source_files
 from pipeline.checkpoint.protocol import Checkpoint
 from pipeline.config import SetConfig, find_source, load_config
-from pipeline.errors import MismatchError
+from pipeline.errors import ConfigError, MismatchError
 from pipeline.hashes import HashCache, digest
 from pipeline.model import ModelConfig
 from pipeline.toolchain.compilers import find_compiler
@@ -108,6 +108,11 @@ def resolve_job(config_path: Path, source: Path | None, hash_database: Path) -> 
 
     Raises ConfigError, MissingFileError.
     """
+    for path in (config_path, source, hash_database):
+        try:
+            str(path).encode()
+        except UnicodeEncodeError:
+            raise ConfigError("the path is not UTF-8", file=repr(str(path))) from None
     config = load_config(config_path)
     directory = None if config.templates.dir is None else (config_path.parent / config.templates.dir).absolute()
     return Job(config, find_source(config_path, config, source), directory, HashCache(hash_database))

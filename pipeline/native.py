@@ -260,4 +260,4 @@ class Runner:
         self._stderr.seek(0)
         lines = self._stderr.read().decode(errors="replace").strip().splitlines()
         code = self._child.returncode
-        return RunnerError(lines[-1] if lines else f"the runner ended with exit status {code}")
+        return RunnerError("; ".join(lines[-2:]) if lines else f"the runner ended with exit status {code}")

@@ -20,7 +20,7 @@ def seal_damage(seal: Path, hashes: HashCache, files: Iterable[Path] | None = No
     """Why a seal does not hold, in one line: a file that has changed, or that should be listed and is not."""
     try:
         listed = msgspec.json.decode(seal.read_bytes(), type=dict[str, str])
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, RecursionError) as error:
         return f"{seal}: not a list of hashes: {error}"
     for path in files or ():
         if _name(seal, path) not in listed:

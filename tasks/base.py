@@ -13,6 +13,7 @@ from layouts.sidecar import read_layout
 from layouts.stored import EngineLayout
 from pipeline.engineset.whole import set_damage
 from pipeline.errors import EngineSetError, InternalError
+from pipeline.files import make_way
 from pipeline.job import Job, resolve_job
 from pipeline.toolchain.kinds import KINDS
 from tasks import paths, progress
@@ -74,6 +75,7 @@ class EngineSetTask(luigi.Task):
             lock.acquire()
         try:
             if not self.is_complete():
+                make_way(Path(self.output().path))
                 self.work()
         finally:
             lock.release()

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import luigi
 from luigi.event import Event
 
+from layouts.sidecar import read_layout
 from pipeline.checkpoint.open import source_files
 from pipeline.engineset.assemble import SetParts, assemble_set
 from pipeline.engineset.manifest import SourceEntry, TemplateEntry
 from pipeline.engineset.names import MANIFEST_FILE
 from pipeline.engineset.whole import set_damage
 from pipeline.errors import EngineSetError
-from pipeline.files import point_link, write_json
+from pipeline.files import make_way, point_link, write_json
 from pipeline.model import HEAD
 from pipeline.refit.plan import check_plan, plan_engine
 from pipeline.refit.refit import refit_engine
@@ -25,6 +27,8 @@ from tasks import dag, paths, progress
 from tasks.base import EngineSetTask
 from tasks.sidecar import WriteSidecar
 from tasks.templates import ConfirmTemplate
+
+_LINKED: set[Path] = set()
 
 
 class CheckPlan(EngineSetTask):
@@ -51,8 +55,9 @@ class _PatchTask(EngineSetTask):
     kind = ""
     layer = 0
 
-    def requires(self) -> luigi.Task:
-        return CheckPlan(**self.shared())
+    def requires(self) -> Iterator[luigi.Task]:
+        yield CheckPlan(**self.shared())
+        yield ConfirmTemplate(**self.shared())  # a plan that was checked does not say that the template still holds
 
     def output(self) -> luigi.LocalTarget:
         return self.target(paths.report_path(self.build, self.job, self.kind, self.layer))
@@ -69,9 +74,9 @@ class _PatchTask(EngineSetTask):
     def work(self) -> None:
         job = self.job
         template = paths.template_engine(self.build, job, self.kind, self.layer)
-        layout = self.layouts()[self.kind]
+        layout = read_layout(paths.layout_path(self.build, job, self.kind))
         plan = plan_engine(job.template_model, self.kind, self.layer)
-        part = paths.part_path(self.build, job, self.kind, self.layer)
+        part = make_way(paths.part_path(self.build, job, self.kind, self.layer))
         report = refit_engine(template, layout, plan, job.checkpoint, part)
         sealed = report.as_dict() | {"sha256": job.hashes.sha256(part)}
         write_json(paths.report_path(self.build, job, self.kind, self.layer), sealed)
@@ -104,9 +109,12 @@ class BuildEngineSet(EngineSetTask):
         return self.target(paths.set_directory(self.build, self.job) / MANIFEST_FILE)
 
     def is_complete(self) -> bool:
-        """The set is there and the link of its name points to it."""
+        """The set is there and the link of its name points to it, or did when this process had made it.
+
+        Another build of the same name may have pointed the link to its own set since.
+        """
         directory, link = paths.set_directory(self.build, self.job), paths.set_link(self.build, self.job)
-        return self.set_is_whole() and link.resolve() == directory.resolve()
+        return self.set_is_whole() and (directory in _LINKED or link.resolve() == directory.resolve())
 
     def work(self) -> None:
         final = paths.set_directory(self.build, self.job)
@@ -116,6 +124,7 @@ class BuildEngineSet(EngineSetTask):
                 progress.report_damage(damage)
             self._assemble()
         point_link(paths.set_link(self.build, self.job), final)
+        _LINKED.add(final)
         shutil.rmtree(paths.parts_directory(self.build, self.job), ignore_errors=True)
         print(f"engine set: {final}", flush=True)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import luigi
 
 from layouts.sidecar import write_layout
+from pipeline.files import make_way
 from pipeline.seal import seal_damage, write_seal
 from pipeline.toolchain.decode import decode_builds
 from pipeline.toolchain.kinds import KINDS
@@ -52,7 +53,7 @@ class DecodeLayout(EngineSetTask):
     def work(self) -> None:
         engines = [paths.marker_engine(self.build, self.job, marker, self.kind) for marker in range(BUILDS)]
         layout = decode_builds(self.job.template_model, self.kind, engines)
-        path = paths.layout_path(self.build, self.job, self.kind)
+        path = make_way(paths.layout_path(self.build, self.job, self.kind))
         path.parent.mkdir(parents=True, exist_ok=True)
         write_layout(path, layout)
         write_seal(Path(self.output().path), [path], self.job.hashes)

@@ -1,5 +1,7 @@
 """Luigi's configuration, from whichever directory it is started: it reads `luigi.cfg` only where it stands.
 
+`tasks/luigi.cfg` is a link to the one at the root, and a copy of it in a wheel.
+
 `luigi --module tasks` imports this before it reads any setting.
 """
 
@@ -11,7 +13,7 @@ from types import TracebackType
 
 from luigi import configuration
 
-configuration.add_config_path(str(Path(__file__).parents[1] / "luigi.cfg"))
+configuration.add_config_path(str(Path(__file__).with_name("luigi.cfg")))
 configuration.get_config().set("core", "logging_conf_file", str(Path(__file__).with_name("logging.cfg")))
 
 

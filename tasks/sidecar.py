@@ -12,6 +12,7 @@ from layouts.axl4 import write_axl4
 from layouts.sidecar import read_layout
 from pipeline.axmodel.blob import common_offset
 from pipeline.engineset.names import AXL4_FILE
+from pipeline.files import make_way
 from pipeline.seal import seal_damage, write_seal
 from pipeline.toolchain.kinds import LAYER
 from tasks import paths
@@ -34,7 +35,7 @@ class WriteSidecar(EngineSetTask):
         return seal_damage(Path(self.output().path), self.job.hashes)
 
     def work(self) -> None:
-        job, path = self.job, paths.axl4_path(self.build, self.job)
+        job, path = self.job, make_way(paths.axl4_path(self.build, self.job))
         layout = read_layout(paths.layout_path(self.build, job, LAYER))
         offset = common_offset(
             [paths.template_engine(self.build, job, LAYER, n) for n in range(job.template_model.num_hidden_layers)]

@@ -56,6 +56,7 @@ class ConfirmTemplate(EngineSetTask):
     """The decoded layouts predict every weight-dependent byte of every template engine."""
 
     def requires(self) -> Iterator[luigi.Task]:
+        yield CompileTemplate(**self.shared())  # Luigi asks direct requirements only whether they still hold
         yield WalkTemplate(**self.shared())
         yield BuildMarkers(marker=CONFIRM, **self.shared())
         yield from (DecodeLayout(kind=kind, **self.shared()) for kind in KINDS)

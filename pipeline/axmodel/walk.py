@@ -99,14 +99,7 @@ def walk_engine(path: Path) -> Engine:
         try:
             return _walk(path, data)
         except AxmodelError as error:
-            raise AxmodelError(
-                error.reason,
-                file=path,
-                where=error.where,
-                offset=error.offset,
-                expected=error.expected,
-                found=error.found,
-            ) from None
+            raise error.in_file(path) from None
 
 
 @dataclass

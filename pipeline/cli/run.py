@@ -53,6 +53,8 @@ def run(
     """Continue PROMPT with the engines of a set."""
     manifest = read_manifest(directory)
     tokenizer = load_tokenizer(directory) if manifest.tokenizer else None
+    if chat and tokens is not None:
+        raise click.UsageError("--chat goes with PROMPT")
     if system is not None and not chat:
         raise click.UsageError("--system goes with --chat")
     ids = _prompt_ids(directory, tokenizer, prompt, tokens, chat, system)

@@ -87,7 +87,7 @@ def read_manifest(directory: Path) -> Manifest:
         fields = msgspec.json.decode(data, type=dict[str, Any])
         seal = fields.pop("seal", None)
         manifest = msgspec.convert(fields, Manifest)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise VerifyError(f"not a manifest: {error}", file=path) from None
     if manifest.format != FORMAT:
         raise VerifyError("another format", file=path, where="format", expected=FORMAT, found=manifest.format)

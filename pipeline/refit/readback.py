@@ -48,11 +48,17 @@ def gather(data: Bytes, copy: Copy, start: int, stop: int) -> Raw:
     total = _gather_plane(data, first, start, stop)
     if not others and first.bias == 0:
         return total
-    total = (total.astype(np.uint64) - np.uint64(first.bias)) << np.uint64(first.low_bit)
+    total = _field(first, total)
     for plane in others:
-        part = _gather_plane(data, plane, start, stop).astype(np.uint64)
-        total = total | (part - np.uint64(plane.bias)) << np.uint64(plane.low_bit)
+        total = total | _field(plane, _gather_plane(data, plane, start, stop))
     return total
+
+
+def _field(plane: Plane, words: Raw) -> npt.NDArray[np.uint64]:
+    """The bits of the stored integer that a plane's words stand for."""
+    unbiased = words.astype(np.uint64) - np.uint64(plane.bias)
+    field: npt.NDArray[np.uint64] = (unbiased & np.uint64((1 << plane.bits) - 1)) << np.uint64(plane.low_bit)
+    return field
 
 
 def _gather_plane(data: Bytes, plane: Plane, start: int, stop: int) -> Raw:

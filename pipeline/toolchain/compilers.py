@@ -43,6 +43,7 @@ def compile_published(name: str, checkpoint: Checkpoint, output: Path, options: 
     ToolchainError : there is something at `output` already
     EngineSetError : whatever source and compiler find; nothing is left behind then
     """
+    output = output.resolve()
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ToolchainError("the output is there already and is not an empty directory", file=output)
     output.parent.mkdir(parents=True, exist_ok=True)

@@ -35,11 +35,4 @@ def decode_builds(config: ModelConfig, kind: str, engines: list[Path]) -> Engine
     try:
         return decode_float_engine(kind, weight_blob(engines[0]).name, blobs, plan.engines[kind], plan.alphabet, known)
     except DecodeRefused as error:
-        raise DecodeRefused(
-            error.reason,
-            file=engines[0],
-            where=error.where,
-            offset=error.offset,
-            expected=error.expected,
-            found=error.found,
-        ) from None
+        raise error.in_file(engines[0]) from None

@@ -99,7 +99,7 @@ def read_template(directory: Path) -> Template:
         raise MissingFileError("not a template directory", file=path)
     try:
         return msgspec.json.decode(path.read_bytes(), type=Template)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, RecursionError) as error:
         raise ToolchainError(f"not a template's description: {error}", file=path) from None
 
 
@@ -131,7 +131,7 @@ def confirm_template(directory: Path, layouts: dict[str, EngineLayout], others: 
         try:
             confirm(layouts[plan.kind], [blob, read_blob(others[plan.kind])], blob, _known(noise, plan))
         except DecodeRefused as error:
-            raise DecodeRefused(error.reason, file=path, where=error.where, offset=error.offset) from None
+            raise error.in_file(path) from None
         confirmed.append(name)
     return confirmed
 

@@ -10,6 +10,7 @@ import pytest
 from pipeline import job as job_module
 from pipeline.errors import MismatchError, MissingFileError, ToolchainError
 from pipeline.job import Job, resolve_job
+from pipeline.toolchain.compilers import COMPILERS, REFERENCE, Compiler
 from pipeline.toolchain.templates import compile_template
 from tests.helpers.sets import make_tiny, write_config
 from tests.helpers.tiny import tiny_config
@@ -95,10 +96,15 @@ def test_number_of_layers_does_not_change_the_layout(folder: Path, tmp_path: Pat
     assert ours[1] != theirs[1]
 
 
-@pytest.mark.parametrize("constant", ["OUTPUT_FORMAT", "REFERENCE_VERSION"])
-def test_versions_change_every_name(folder: Path, monkeypatch: pytest.MonkeyPatch, constant: str) -> None:
+def test_output_format_changes_every_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = names(resolve(folder))
-    monkeypatch.setattr(job_module, constant, "another")
+    monkeypatch.setattr(job_module, "OUTPUT_FORMAT", "another")
+    assert all(a != b for a, b in zip(names(resolve(folder)), before, strict=True))
+
+
+def test_compiler_version_changes_every_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = names(resolve(folder))
+    monkeypatch.setitem(COMPILERS, REFERENCE, Compiler("another", COMPILERS[REFERENCE].compile))
     assert all(a != b for a, b in zip(names(resolve(folder)), before, strict=True))
 
 
@@ -110,7 +116,7 @@ def test_wrong_architecture_names_both_sides(folder: Path, tmp_path: Path) -> No
 
 def test_finished_templates_bring_their_own_flags(folder: Path, tmp_path: Path) -> None:
     options = replace(resolve(folder).options, kv_cache_len=24)
-    compile_template(tiny_config("qwen2"), options, tmp_path / "template")
+    compile_template(REFERENCE, tiny_config("qwen2"), options, tmp_path / "template")
     (tmp_path / "tiny.toml").write_text(
         'name = "tiny"\narchitecture = "qwen2"\n[source]\npath = "x"\n[templates]\ndir = "template"\n'
     )

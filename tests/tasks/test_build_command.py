@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -144,5 +145,51 @@ def test_set_that_lost_a_file_is_built_again(tmp_path: Path, lost: str) -> None:
     (made.set / lost).unlink()
     result = made.luigi()
     assert result.returncode == 0, result.stderr
-    assert [line for line in result.stderr.splitlines() if "building the set again" in line and lost in line]
+    assert [line for line in result.stderr.splitlines() if "damaged, made again" in line and lost in line]
     assert contents(made.set) == before
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    """Built once and only copied."""
+    return build_tiny(tmp_path_factory.mktemp("pristine"), qtype="Q8_0")
+
+
+def flip_byte(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "templates/*/qwen2_p8_l0_together.axmodel",
+        "layouts/*/layer.layout.toml",
+        "layouts/*/post.layout.toml",
+        "sets/tiny-*/qwen2_post.axmodel",
+        "sets/tiny-*/config.json",
+    ],
+)
+@pytest.mark.parametrize("harm", ["flip", "truncate", "directory"])
+def test_damaged_cache_is_found_and_made_again(pristine: Tiny, tmp_path: Path, place: str, harm: str) -> None:
+    """For the next set of the same shape, or for the same set; the log says which file."""
+    shutil.copytree(pristine.build, tmp_path / "build", symlinks=True)
+    (path,) = (tmp_path / "build").glob(place)
+    if harm == "flip":
+        flip_byte(path, path.stat().st_size // 2)
+    elif harm == "truncate":
+        path.write_bytes(path.read_bytes()[:-1])
+    else:
+        path.unlink()
+        path.mkdir()
+    other = make_tiny(tmp_path / "other", seed=7)
+    source = pristine.gguf if "sets" in place else other.gguf
+    result = pristine.luigi("--gguf", source, "--build-dir", tmp_path / "build")
+    assert result.returncode == 0, result.stderr
+    assert [line for line in result.stderr.splitlines() if "damaged, made again" in line and path.name in line]
+    made = (tmp_path / "build" / "sets" / "tiny").resolve()
+    assert engineset("verify", made, "--gguf", source).returncode == 0
+    fresh = pristine.luigi("--gguf", source, "--build-dir", tmp_path / "fresh")
+    assert fresh.returncode == 0
+    assert contents(made) == contents(tmp_path / "fresh" / "sets" / "tiny")

@@ -10,6 +10,7 @@ import pytest
 from pipeline.checkpoint.noise import NoiseCheckpoint
 from pipeline.errors import CheckpointError, DecodeRefused, MissingFileError, ToolchainError
 from pipeline.files import file_sha256
+from pipeline.toolchain.compilers import REFERENCE
 from pipeline.toolchain.reference import compile_model
 from pipeline.toolchain.templates import (
     TEMPLATE_FILE,
@@ -28,7 +29,7 @@ LAYOUTS = true_layouts(NOISE, CASE.options)
 
 @pytest.fixture
 def template(tmp_path: Path) -> Path:
-    compile_template(CASE.config, CASE.options, tmp_path / "template")
+    compile_template(REFERENCE, CASE.config, CASE.options, tmp_path / "template")
     return tmp_path / "template"
 
 
@@ -67,7 +68,7 @@ def test_failure_leaves_nothing(tmp_path: Path) -> None:
             return super().read(name, rows)
 
     with pytest.raises(CheckpointError, match="gone"):
-        compile_directory(Broken(CASE.config, 1), CASE.options, tmp_path / "final", None)
+        compile_directory(REFERENCE, Broken(CASE.config, 1), CASE.options, tmp_path / "final", None)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -97,7 +98,7 @@ def test_missing_engine_is_named(template: Path, others: dict[str, Path]) -> Non
 
 
 def test_template_of_unknown_weights_is_refused(tmp_path: Path, others: dict[str, Path]) -> None:
-    compile_directory(NOISE, CASE.options, tmp_path / "unknown", None)
+    compile_directory(REFERENCE, NOISE, CASE.options, tmp_path / "unknown", None)
     with pytest.raises(ToolchainError, match="not known"):
         confirm_template(tmp_path / "unknown", LAYOUTS, others)
 
