@@ -35,7 +35,7 @@ _reported: set[str] = set()
 def report_fault(task: luigi.Task, error: BaseException) -> None:
     """One line on stderr for each fault that the user can mend."""
     for line in fault_lines(error) or []:
-        _reported.add(line)
+        _reported.update((line, str(error)))  # Luigi's trace ends with the latter
         print(f"error: {line}", file=sys.stderr, flush=True)
 
 

@@ -209,3 +209,13 @@ def test_old_set_survives_a_failed_build(tmp_path: Path, whole: Tiny) -> None:
     assert result.returncode != 0
     assert re.search(reasons[0], result.stderr, re.MULTILINE)
     assert {path.name: path.read_bytes() for path in tiny.set.iterdir()} == before
+
+
+def test_build_directory_that_is_a_file_is_one_line(tmp_path: Path) -> None:
+    tiny = make_tiny(tmp_path)
+    tiny.build.write_text("in the way")
+    result = tiny.luigi()
+    assert result.returncode != 0
+    assert "Traceback" not in result.stderr
+    assert [line for line in result.stderr.splitlines() if line.startswith("error: ") and str(tiny.build) in line]
+    assert tiny.build.read_text() == "in the way"
