@@ -9,7 +9,6 @@ practically any order, so BLAS may add as it likes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ ARCHITECTURES = ("llama", "qwen2", "qwen3")
 INTERLEAVED_ROPE = ("llama",)
 EMBEDDING, HEAD = "token_embd.weight", "output.weight"
 BLOCK_ROWS = 4096
+BLOCK_TOKENS = 256
 
 
 class Control:
@@ -184,20 +184,23 @@ class Session:
         keys = self._keys[layer] = np.concatenate([self._keys[layer], k], axis=1)
         values = self._values[layer] = np.concatenate([self._values[layer], v], axis=1)
         group = model.heads // model.kv_heads
-
-        def head(i: int) -> Array:
-            return self._attend(q[i], keys[i // group], values[i // group])
-
-        with ThreadPoolExecutor() as pool:
-            return np.concatenate(list(pool.map(head, range(model.heads))), axis=1)
+        # one head after the other: BLAS has threads of its own, which callers in parallel make wait for each other
+        heads = [self._attend(q[i], keys[i // group], values[i // group]) for i in range(model.heads)]
+        return np.concatenate(heads, axis=1)
 
     def _attend(self, q: Array, k: Array, v: Array) -> Array:
         """One head: q `[n, d]`, k and v `[t, d]`; row i sees columns 0 to `position` + i."""
         scale = 1 / np.sqrt(q.shape[1])
-        scores = q @ k.T * (scale if self.model.exact else np.float64(np.float32(scale)))
-        scores[np.arange(len(k)) > np.arange(len(q))[:, None] + self.position] = -np.inf
-        p = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return self.model.single(p @ v / p.sum(axis=1, keepdims=True))
+        scale = scale if self.model.exact else np.float64(np.float32(scale))
+        out = np.empty((len(q), v.shape[1]))
+        for start in range(0, len(q), BLOCK_TOKENS):
+            rows = q[start : start + BLOCK_TOKENS]
+            seen = self.position + start + len(rows)
+            scores = rows @ k[:seen].T * scale
+            scores[:, -len(rows) :][np.triu_indices(len(rows), 1)] = -np.inf
+            p = np.exp(scores - scores.max(axis=1, keepdims=True))
+            out[start : start + len(rows)] = p @ v[:seen] / p.sum(axis=1, keepdims=True)
+        return self.model.single(out)
 
     def _rope(self, x: Array) -> Array:
         """Rotate pairs: neighbours where the converter interleaved the rows, halves elsewhere."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -88,8 +90,8 @@ def evaluate_set(
         require_vocabulary(gguf)
     with timed(seconds, "twin"):
         twin = write_twin(gguf, twin_path)
-    n_ctx = max(window, 256)
-    with LlamaModel(twin, n_ctx, threads) as reference, tempfile.TemporaryDirectory(prefix="engineset-") as scratch:
+    n_ctx, share = max(window, 256), max(1, (threads or os.cpu_count() or 1) // 2)
+    with LlamaModel(twin, n_ctx, share) as reference, tempfile.TemporaryDirectory(prefix="engineset-") as scratch:
         given = material or english_material(reference, text, positions, window)
         with timed(seconds, "set"), open_runner(directory) as runner:
             logits = score_set(runner, given, reference.vocab_size, Path(scratch))
@@ -98,14 +100,14 @@ def evaluate_set(
         with timed(seconds, "control"):
             control = control_logits(gguf, given)
         comparisons = {"control": compare(control, logits, given.targets)}
-        with timed(seconds, "gguf"), LlamaModel(gguf, n_ctx, threads) as model:
-            comparisons["gguf"] = compare(reference_logits(model, given), logits, given.targets)
-        with timed(seconds, "f32_twin"):
-            of_twin = reference_logits(reference, given)
-            comparisons["f32_twin"] = compare(of_twin, logits, given.targets)
-            control_against_twin = compare(of_twin, control, given.targets)
+        with timed(seconds, "llama.cpp"), LlamaModel(gguf, n_ctx, share) as model:
+            of_gguf, of_twin = both_logits(model, reference, given)
             twin_continued = follow(reference, given.prompts, continued)
             answers = ask(reference, given, answered)
+        with timed(seconds, "figures"):
+            comparisons["gguf"] = compare(of_gguf, logits, given.targets)
+            comparisons["f32_twin"] = compare(of_twin, logits, given.targets)
+            control_against_twin = compare(of_twin, control, given.targets)
     return Evaluation(
         references=comparisons,
         control_against_twin=control_against_twin,
@@ -154,6 +156,13 @@ def reference_logits(model: LlamaModel, material: Material) -> Array:
     """llama.cpp's logits, float32 `[positions, vocab]`."""
     parts = [model.logits(window) for window in material.windows]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def both_logits(first: LlamaModel, second: LlamaModel, material: Material) -> tuple[Array, Array]:
+    """`reference_logits` of two models at the same time: each on half the threads, so that few wait for each other."""
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(reference_logits, second, material)
+        return reference_logits(first, material), other.result()
 
 
 def follow(model: LlamaModel, prompts: Sequence[Sequence[int]], owns: Sequence[Sequence[int]]) -> list[list[int]]:

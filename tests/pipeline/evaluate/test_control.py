@@ -141,3 +141,17 @@ def test_files_that_are_not_there_or_no_gguf_are_named(tmp_path: Path) -> None:
     (tmp_path / "text.gguf").write_text("no GGUF at all, whatever its name is")
     with pytest.raises(CheckpointError, match=r"text\.gguf"):
         Control(tmp_path / "text.gguf")
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_attention_by_blocks_is_attention_at_once(
+    tiny_path: Path, monkeypatch: pytest.MonkeyPatch, exact: bool
+) -> None:
+    """Blocks that divide the tokens and blocks that do not, from an empty cache and after a part of the text."""
+    model = Control(tiny_path, exact=exact)
+    whole = model.logits(TOKENS)
+    for block in (1, 8, 7):
+        monkeypatch.setattr(control_module, "BLOCK_TOKENS", block)
+        session = model.start()
+        parts = np.concatenate([session.feed(TOKENS[:11]), session.feed(TOKENS[11:])])
+        np.testing.assert_allclose(parts, whole, atol=1e-9 if exact else 0)
