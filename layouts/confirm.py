@@ -12,15 +12,16 @@ import numpy.typing as npt
 
 from layouts.codecs import Float32, codec
 from layouts.errors import DecodeRefused
+from layouts.marking import mark_tensor
 from layouts.stored import EngineLayout, StoredTensor
-from layouts.view import mark_tensor, read_raw
+from layouts.view import read_raw
 
 Bytes = npt.NDArray[np.uint8]
 ReadWeight = Callable[[str, slice], Float32]
 """(tensor name, row range) -> float32 `[rows, cols]`, a vector as one row."""
 
-ELEMENTS_AT_A_TIME = 1 << 22
-CHUNK = 1 << 22
+ELEMENTS_AT_A_TIME = 1 << 18
+CHUNK = 1 << 20
 LISTED = 5
 
 
@@ -47,10 +48,7 @@ def confirm(layout: EngineLayout, builds: Sequence[Bytes], blob: Bytes, known: R
 
 
 def _check_explained(layout: EngineLayout, builds: Sequence[Bytes]) -> None:
-    owned = np.zeros(layout.blob_bytes, np.uint8)
-    for stored in layout.tensors:
-        mark_tensor(owned, stored)
-    unexplained = [start + at for start, at in _dependent(builds, owned)]
+    unexplained = list(_unexplained(layout, builds))
     if not unexplained:
         return
     places = np.concatenate(unexplained)
@@ -63,16 +61,19 @@ def _check_explained(layout: EngineLayout, builds: Sequence[Bytes]) -> None:
     )
 
 
-def _dependent(builds: Sequence[Bytes], owned: Bytes) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-    """Per chunk: its start and the places that differ between two builds and that no tensor owns."""
-    for start in range(0, owned.size, CHUNK):
+def _unexplained(layout: EngineLayout, builds: Sequence[Bytes]) -> Iterator[npt.NDArray[np.int64]]:
+    """Places that differ between two builds and that no tensor owns, chunk by chunk."""
+    for start in range(0, layout.blob_bytes, CHUNK):
         span = slice(start, start + CHUNK)
-        differs = np.zeros(owned[span].size, np.bool_)
+        differs = np.zeros(builds[0][span].size, np.uint8)
         for build in builds[1:]:
             differs |= builds[0][span] != build[span]
-        at = np.flatnonzero(differs & (owned[span] == 0))
+        owned = np.zeros_like(differs)
+        for stored in layout.tensors:
+            mark_tensor(owned, stored, start)
+        at = np.flatnonzero(differs > owned)
         if at.size:
-            yield start, at
+            yield start + at
 
 
 def _differences(stored: StoredTensor, blob: Bytes, known: ReadWeight) -> Iterator[str]:

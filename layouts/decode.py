@@ -52,14 +52,19 @@ def decode_float_engine(
     DecodeRefused : an element that is nowhere or in too many places, a tensor whose places follow no layout, a codec that is not
         known, or a weight-dependent byte that the layout does not predict.
     """
+    layout = EngineLayout(kind, blob_name, builds[0].size, _place_all(builds, tensors, alphabet, known))
+    confirm(layout, list(builds), builds[2], known)
+    return layout
+
+
+def _place_all(
+    builds: tuple[Blob, Blob, Blob], tensors: tuple[MarkedTensor, ...], alphabet: Alphabet, known: ReadWeight
+) -> tuple[StoredTensor, ...]:
     first = min(tensor.first for tensor in tensors)
     stop = max(tensor.first + tensor.elements for tensor in tensors)
     seen = find_markers((builds[0], builds[1]), alphabet, first, stop)
     _check_all_seen(seen, tensors, first)
-    stored = tuple(_place(tensor, seen, first, builds[2], known) for tensor in tensors)
-    layout = EngineLayout(kind, blob_name, builds[0].size, stored)
-    confirm(layout, list(builds), builds[2], known)
-    return layout
+    return tuple(_place(tensor, seen, first, builds[2], known) for tensor in tensors)
 
 
 def _check_all_seen(seen: Sightings, tensors: tuple[MarkedTensor, ...], first: int) -> None:
@@ -67,14 +72,16 @@ def _check_all_seen(seen: Sightings, tensors: tuple[MarkedTensor, ...], first: i
     faults = []
     for tensor in tensors:
         lowest, _ = _tables(tensor, seen, first)
-        missing = lowest == NOT_FOUND
-        if missing.any():
+        if lowest.min() == NOT_FOUND:
+            missing = lowest == NOT_FOUND
             row, col = np.unravel_index(int(np.argmax(missing)), missing.shape)
             count = int(np.count_nonzero(missing))
             faults.append(f"{tensor.name}: {count} of {tensor.elements} elements, first [{row}, {col}]")
     if faults:
         raise DecodeRefused("elements that are stored nowhere: " + "; ".join(faults))
-    places = seen.lowest.size + int(np.count_nonzero(seen.lowest != seen.highest))
+    places = seen.lowest.size
+    if seen.highest is not seen.lowest:
+        places += int(np.count_nonzero(seen.lowest != seen.highest))
     if seen.hits != places:
         raise DecodeRefused(
             "elements that are stored more than twice", expected=f"{places} stored elements", found=seen.hits
@@ -82,8 +89,10 @@ def _check_all_seen(seen: Sightings, tensors: tuple[MarkedTensor, ...], first: i
 
 
 def _tables(tensor: MarkedTensor, seen: Sightings, first: int) -> tuple[Int64, Int64]:
+    """Views of the lowest and the highest places; one view where no element of the engine is stored twice."""
     span = slice(tensor.first - first, tensor.first - first + tensor.elements)
-    return seen.lowest[span].reshape(tensor.grid), seen.highest[span].reshape(tensor.grid)
+    lowest = seen.lowest[span].reshape(tensor.grid)
+    return lowest, lowest if seen.highest is seen.lowest else seen.highest[span].reshape(tensor.grid)
 
 
 def _place(tensor: MarkedTensor, seen: Sightings, first: int, confirming: Blob, known: ReadWeight) -> StoredTensor:
@@ -97,14 +106,15 @@ def _place(tensor: MarkedTensor, seen: Sightings, first: int, confirming: Blob, 
 
 def _fit_copies(tensor: MarkedTensor, lowest: Int64, highest: Int64) -> dict[str, tuple[Piece, ...]]:
     """The complete copy and, for rows that are stored twice, the other one; pieces of the markers' own 16 bits."""
-    twice = lowest != highest
-    rows_twice = twice.any(axis=1)
-    if not rows_twice.any():
-        return {DECODE: fit(lowest * 8, MARKER_BITS)}
-    if not np.array_equal(rows_twice, twice.all(axis=1)):
-        row = int(np.argmax(rows_twice & ~twice.all(axis=1)))
-        raise DecodeRefused("a row that is stored twice in part", where=f"{tensor.name}[{row}]")
-    runs = _runs(rows_twice)
+    if lowest is highest:
+        return {DECODE: fit(lowest, MARKER_BITS)}
+    twice = np.fromiter((np.count_nonzero(a != b) for a, b in zip(lowest, highest, strict=True)), np.int64, len(lowest))
+    if not twice.any():
+        return {DECODE: fit(lowest, MARKER_BITS)}
+    partly = (twice > 0) & (twice < tensor.grid[1])
+    if partly.any():
+        raise DecodeRefused("a row that is stored twice in part", where=f"{tensor.name}[{int(np.argmax(partly))}]")
+    runs = _runs(twice > 0)
     if len(runs) > MAX_RUNS:
         raise DecodeRefused("too many separate runs of copied rows", where=tensor.name, found=len(runs))
     return _simplest_copies(lowest, highest, runs)
@@ -119,16 +129,29 @@ def _runs(flags: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[tuple[int, 
 def _split(
     lowest: Int64, highest: Int64, runs: list[tuple[int, int]], choice: tuple[bool, ...]
 ) -> dict[str, tuple[Piece, ...]]:
-    """The fit in which the complete copy takes the higher places of the chosen runs and the lower ones elsewhere."""
-    complete = lowest.copy()
-    rest: list[Piece] = []
-    for (start, stop), high in zip(runs, choice, strict=True):
-        other = lowest if high else highest
-        if high:
-            complete[start:stop] = highest[start:stop]
-        pieces = fit(other[start:stop] * 8, MARKER_BITS)
-        rest += [Piece(piece.row + start, piece.col, piece.layout) for piece in pieces]
-    return {DECODE: fit(complete * 8, MARKER_BITS), PREFILL: tuple(rest)}
+    """The fit in which the complete copy takes the higher places of the chosen runs and the lower ones elsewhere.
+
+    The tables are changed for the while: rows of a run that take the higher places are exchanged.
+    """
+    exchanged = [run for run, high in zip(runs, choice, strict=True) if high]
+    _exchange(lowest, highest, exchanged)
+    try:
+        rest = [
+            Piece(piece.row + start, piece.col, piece.layout)
+            for start, stop in runs
+            for piece in fit(highest[start:stop], MARKER_BITS)
+        ]
+        return {DECODE: fit(lowest, MARKER_BITS), PREFILL: tuple(rest)}
+    finally:
+        _exchange(lowest, highest, exchanged)
+
+
+def _exchange(lowest: Int64, highest: Int64, runs: list[tuple[int, int]]) -> None:
+    for start, stop in runs:
+        for row in range(start, stop):
+            low = lowest[row].copy()
+            lowest[row] = highest[row]
+            highest[row] = low
 
 
 def _simplest_copies(lowest: Int64, highest: Int64, runs: list[tuple[int, int]]) -> dict[str, tuple[Piece, ...]]:

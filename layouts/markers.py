@@ -25,10 +25,12 @@ LEAST, MOST = 25, 60  # exponent pairs on both sides together: 50 to 120 exponen
 U16 = npt.NDArray[np.uint16]
 U32 = npt.NDArray[np.uint32]
 I64 = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int64] | npt.NDArray[np.uint32]
 Blob = npt.NDArray[np.uint8]
 
 NOT_FOUND = np.int64(-1)
-CHUNK = 1 << 22
+CHUNK = 1 << 19
+ENCODED = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,13 @@ class Alphabet:
         """How many elements can be told apart in two builds."""
         return len(self.values) * (len(self.values) - 1)
 
-    def encode(self, numbers: I64, build: int) -> U16:
+    def encode(self, numbers: Numbers, build: int) -> U16:
         """bf16 bits of the elements with these numbers, in build 0 or 1."""
-        first, second = np.divmod(numbers, len(self.values) - 1)
-        return self.values[first if build == 0 else second + (second >= first)]
+        first, second = np.divmod(numbers, numbers.dtype.type(len(self.values) - 1))
+        if build == 0:
+            return self.values[first]
+        second += second >= first
+        return self.values[second]
 
     def decode(self, first: U16, second: U16) -> I64:
         """Numbers of the elements that read `first` and `second` in the two builds, -1 where there is none."""
@@ -104,9 +109,12 @@ class MarkedTensor:
         """bf16 bits of rows `start:stop` (all of a vector) in a build."""
         rows, cols = self.grid
         first, last = (start, min(stop, rows)) if len(self.shape) == 2 else (0, 1)
-        numbers = np.arange(self.first + first * cols, self.first + last * cols, dtype=np.int64)
-        shape = (last - first, cols) if len(self.shape) == 2 else (cols,)
-        return alphabet.encode(numbers, build).reshape(shape)
+        values = np.empty((last - first) * cols, np.uint16)
+        for at in range(0, len(values), ENCODED):
+            number = self.first + first * cols + at
+            chunk = values[at : at + ENCODED]
+            chunk[:] = alphabet.encode(np.arange(number, number + len(chunk), dtype=np.uint32), build)
+        return values.reshape((last - first, cols) if len(self.shape) == 2 else (cols,))
 
 
 def number_tensors(tensors: Iterable[tuple[str, tuple[int, ...]]]) -> tuple[MarkedTensor, ...]:
@@ -120,7 +128,8 @@ def number_tensors(tensors: Iterable[tuple[str, tuple[int, ...]]]) -> tuple[Mark
 
 @dataclass(frozen=True)
 class Sightings:
-    """Byte offsets at which each numbered element is stored: the lowest and the highest, and how many hits in all."""
+    """Bit addresses at which each numbered element is stored: the lowest and the highest (one array while no element is
+    stored twice), and how many hits in all."""
 
     lowest: I64
     highest: I64
@@ -135,13 +144,16 @@ def find_markers(builds: tuple[Blob, Blob], alphabet: Alphabet, first: int, stop
     if builds[0].size != builds[1].size:
         raise DecodeRefused("the two marker builds differ in size", expected=builds[0].size, found=builds[1].size)
     lowest = np.full(stop - first, NOT_FOUND, np.int64)
-    highest = lowest.copy()
-    hits = 0
+    highest, hits = lowest, 0
     for start in range(0, builds[0].size, CHUNK):
         at, number = _hits(builds, alphabet, start, first, stop)
+        at *= 8
         new = lowest[number] == NOT_FOUND
         lowest[number[new][::-1]] = at[new][::-1]
-        highest[number] = at
+        if highest is lowest and not np.array_equal(lowest[number], at):
+            highest = lowest.copy()
+        if highest is not lowest:
+            highest[number] = at
         hits += len(at)
     return Sightings(lowest, highest, hits)
 

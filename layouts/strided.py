@@ -65,12 +65,6 @@ def element_views(buffer: Bytes, layout: Layout, start: int, stop: int) -> Itera
         yield row, col, view.view(dtype)[..., 0]
 
 
-def mark_layout(mask: Bytes, layout: Layout, unit: int = 8) -> None:
-    """Set 1 in every cell of `unit` bits that the layout owns."""
-    for _, _, view in box_views(mask, layout, 0, layout.shape[0], unit):
-        view[...] = 1
-
-
 def _check_fits(layout: Layout, cells: int, unit: int) -> None:
     steps = [d.stride for d in (*layout.rows, *layout.cols)]
     if any(bits % unit for bits in (layout.base, layout.width, *steps)):

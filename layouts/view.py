@@ -13,7 +13,7 @@ import numpy as np
 from layouts.codecs import Float32, Raw, codec
 from layouts.errors import LayoutError
 from layouts.stored import Copy, Plane, StoredTensor
-from layouts.strided import Array, Bytes, element_views, mark_layout
+from layouts.strided import Array, Bytes, element_views
 
 
 def read_plane(blob: Bytes, plane: Plane, shape: tuple[int, int], rows: slice | None = None) -> Raw:
@@ -87,12 +87,6 @@ def write_tensor(blob: Bytes, stored: StoredTensor, raw: Raw, row_start: int = 0
     ]
     for target, source in targets:
         _transpose(target, source)
-
-
-def mark_tensor(mask: Bytes, stored: StoredTensor) -> None:
-    """Set 1 in every byte of a blob-sized mask that any copy of the tensor owns a bit of."""
-    for layout in stored.layouts():
-        mark_layout(mask, layout)
 
 
 def _transpose(target: Array, source: Array) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -18,15 +19,17 @@ import numpy.typing as npt
 
 from layouts.atomic import write_beside
 from pipeline.checkpoint.hf_config import hf_config_dict
-from pipeline.checkpoint.protocol import Float32
+from pipeline.checkpoint.protocol import Checkpoint, Float32
 from pipeline.checkpoint.slots import stored_shapes
-from pipeline.checkpoint.stored import row_range
+from pipeline.checkpoint.stored import CHUNK_ELEMENTS, row_range
 from pipeline.errors import CheckpointError, MismatchError
 from pipeline.model import EMBEDDING, HEAD, ModelConfig
 
 Dtype = Literal["F32", "BF16"]
 _STORED: dict[str, tuple[npt.DTypeLike, str]] = {"F32": ("<f4", "float32"), "BF16": ("<u2", "bfloat16")}
-_ROWS_AT_A_TIME = 4096
+_WRITE_ELEMENTS = 1 << 18
+
+_Rows = Callable[[slice], npt.NDArray[Any]]
 
 
 class NoiseCheckpoint:
@@ -64,11 +67,17 @@ class NoiseCheckpoint:
         shape = self._shapes[stored]
         start, stop = row_range(rows, shape[0])
         width = math.prod(shape[1:])
-        values = self._uniform(stored, start * width, (stop - start) * width)
-        if len(shape) == 1:
-            values = values * np.float32(0.0625) if stored.endswith(".bias") else 1 + values * np.float32(0.25)
-        else:
+        values = np.empty((stop - start) * width, np.float32)
+        for at in range(0, len(values), CHUNK_ELEMENTS):
+            chunk = values[at : at + CHUNK_ELEMENTS]
+            chunk[:] = self._uniform(stored, start * width + at, len(chunk))
+        if len(shape) > 1:
             values *= np.float32(1) / np.sqrt(np.float32(shape[-1]))
+        elif stored.endswith(".bias"):
+            values *= np.float32(0.0625)
+        else:
+            values *= np.float32(0.25)
+            values += np.float32(1)
         return values.reshape(-1, *shape[1:])
 
     def _stored_name(self, name: str) -> str:
@@ -94,7 +103,7 @@ def write_hf_directory(
     tensors: Iterable[tuple[str, npt.NDArray[Any]]],
     dtype: Dtype,
 ) -> None:
-    """Writes `model.safetensors` and then `config.json`, one tensor in memory at a time.
+    """Writes `model.safetensors` and then `config.json` from arrays, one tensor in memory at a time.
 
     An old `config.json` goes before the new weights come, so that no crash leaves one with the other's.
 
@@ -109,20 +118,39 @@ def write_hf_directory(
     ------
     MismatchError : a name or a shape that the model does not have, a tensor given twice or not at all
     """
+    _write_directory(directory, config, ((name, array.shape, array.__getitem__) for name, array in tensors), dtype)
+
+
+def write_hf_checkpoint(directory: Path, checkpoint: Checkpoint, dtype: Dtype) -> None:
+    """As `write_hf_directory`, every tensor of a checkpoint, a range of rows in memory at a time.
+
+    Raises what reading the checkpoint raises, and MismatchError for a shape that its own configuration does not give.
+    """
+
+    def tensors() -> Iterator[tuple[str, tuple[int, ...], _Rows]]:
+        for name in stored_shapes(checkpoint.config):
+            yield name, checkpoint.shape(name), partial(checkpoint.read, name)
+
+    _write_directory(directory, checkpoint.config, tensors(), dtype)
+
+
+def _write_directory(
+    directory: Path, config: ModelConfig, tensors: Iterable[tuple[str, tuple[int, ...], _Rows]], dtype: Dtype
+) -> None:
     shapes = stored_shapes(config)
     target = directory / "model.safetensors"
     header, offsets = _header(shapes, dtype)
     directory.mkdir(parents=True, exist_ok=True)
     with write_beside(target) as file:
         file.write(header)
-        for name, array in tensors:
+        for name, shape, read in tensors:
             if name not in offsets:
                 problem = "given twice" if name in shapes else "not a tensor of this model"
                 raise MismatchError(problem, file=target, where=name)
-            if array.shape != shapes[name]:
-                raise MismatchError("wrong shape", file=target, where=name, expected=shapes[name], found=array.shape)
+            if shape != shapes[name]:
+                raise MismatchError("wrong shape", file=target, where=name, expected=shapes[name], found=shape)
             file.seek(len(header) + offsets.pop(name))
-            _write_array(file, array, dtype)
+            _write_tensor(file, shape, read, dtype)
         if offsets:
             raise MismatchError(f"{len(offsets)} tensors were not given", file=target, where=next(iter(offsets)))
         (directory / "config.json").unlink(missing_ok=True)
@@ -143,13 +171,14 @@ def _header(shapes: dict[str, tuple[int, ...]], dtype: Dtype) -> tuple[bytes, di
     return len(text).to_bytes(8, "little") + text, offsets
 
 
-def _write_array(file: BinaryIO, array: npt.NDArray[Any], dtype: Dtype) -> None:
-    for start in range(0, array.shape[0], _ROWS_AT_A_TIME):
-        rows = np.ascontiguousarray(array[start : start + _ROWS_AT_A_TIME])
+def _write_tensor(file: BinaryIO, shape: tuple[int, ...], read: _Rows, dtype: Dtype) -> None:
+    step = max(1, _WRITE_ELEMENTS // math.prod(shape[1:]))
+    for start in range(0, shape[0], step):
+        rows = np.ascontiguousarray(read(slice(start, start + step)))
         if rows.dtype == np.uint16 and dtype == "F32":
             rows = rows.view(ml_dtypes.bfloat16).astype(np.float32)
         elif rows.dtype == np.float32 and dtype == "BF16":
             rows = rows.astype(ml_dtypes.bfloat16).view(np.uint16)
         elif rows.dtype not in (np.uint16, np.float32):
             raise TypeError(f"float32 or uint16 (bf16 bits), not {rows.dtype}")
-        file.write(rows.astype(_STORED[dtype][0], copy=False).tobytes())
+        file.write(rows.astype(_STORED[dtype][0], copy=False).data)

@@ -19,15 +19,16 @@ import numpy as np
 from layouts.atomic import Beside
 from layouts.codecs import codec
 from layouts.errors import LayoutError
+from layouts.marking import mark_tensor
 from layouts.stored import EngineLayout, StoredTensor
-from layouts.view import mark_tensor, write_tensor
+from layouts.view import write_tensor
 from pipeline.axmodel.blob import Bytes, weight_blob
 from pipeline.axmodel.walk import Blob
 from pipeline.checkpoint.protocol import Float32
 from pipeline.errors import InternalError, MismatchError, NotFiniteError, VerifyError
 from pipeline.refit.readback import read_back
 
-CHUNK = 1 << 24
+CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -213,23 +214,19 @@ class EngineRefitter:
 
     def _compare(self, file: BinaryIO) -> tuple[int, int]:
         """Planned and changed bytes. Raises VerifyError for a changed byte that is not planned."""
-        owned = np.zeros(self._blob.size, np.uint8)
-        for stored in self.layout.tensors:
-            mark_tensor(owned, stored)
-        changed = 0
+        planned = changed = 0
         with self.template.open("rb") as source:
             for start, old, new in _chunks(source.fileno(), file.fileno(), self.template):
-                differs = old != new
-                low, high = self._blob.offset - start, self._blob.offset + self._blob.size - start
-                inside = slice(max(low, 0), max(min(high, len(old)), 0))
-                planned = np.zeros(len(old), np.bool_)
-                planned[inside] = owned[inside.start - low : inside.stop - low].view(np.bool_)
-                stray = differs & ~planned
+                differs, owned = old != new, np.zeros(len(old), np.uint8)
+                for stored in self.layout.tensors:
+                    mark_tensor(owned, stored, start - self._blob.offset)
+                stray = differs > owned
                 if stray.any():
                     at = start + int(np.argmax(stray))
                     raise VerifyError("a byte outside the planned spans changed", file=self.output, offset=at)
+                planned += int(np.count_nonzero(owned))
                 changed += int(np.count_nonzero(differs))
-        return int(np.count_nonzero(owned)), changed
+        return planned, changed
 
 
 def _chunks(old: int, new: int, template: Path) -> Iterator[tuple[int, Bytes, Bytes]]:

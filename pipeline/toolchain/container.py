@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 
 import onnx
-from onnx import TensorProto, helper
+from onnx import GraphProto, ModelProto, TensorProto, helper
 
 from pipeline.axmodel.walk import EngineIo
 
@@ -39,20 +39,47 @@ def io_name(name: str, group: int) -> str:
     return name if group == 0 else f"{name}_{group}"
 
 
-def build_container(groups: list[Group], weights: bytes, version: str) -> onnx.ModelProto:
-    """The container of one engine: a "neu mode" node per group, all on one weight blob."""
-    nodes = [_node(index, group) for index, group in enumerate(groups)]
-    inputs = [_value(io, index) for index, group in enumerate(groups) for io in group.inputs]
-    outputs = [_value(io, index) for index, group in enumerate(groups) for io in group.outputs]
-    blobs = [_bytes_tensor(WEIGHTS, weights), _bytes_tensor(DYNAMIC, b"")]
-    blobs += [_bytes_tensor(microcode_name(index), group.microcode) for index, group in enumerate(groups)]
-    graph = helper.make_graph(nodes, "ax-model", inputs, outputs, initializer=blobs)
-    model = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 18)], producer_name="Pulsar2", ir_version=10
-    )
+@dataclass(frozen=True)
+class Frame:
+    """The bytes of a container before and after its weights: the weights themselves never pass through protobuf."""
+
+    head: bytes
+    tail: bytes
+
+
+def frame_container(groups: list[Group], weights: int, version: str) -> Frame:
+    """The container of one engine around its weights: a "neu mode" node per group, all on one weight blob.
+
+    Protobuf writes fields in the order of their numbers. The weights are the data, a tensor's last field, of the first
+    initializer, so `head + blob + tail` is the serialized `ModelProto`.
+
+    Parameters
+    ----------
+    weights : size of the blob, bytes
+    version : of the compiler
+    """
+    blob = TensorProto(name=WEIGHTS, data_type=TensorProto.UINT8, dims=[weights]).SerializeToString()
+    blob += _prefix(TensorProto.RAW_DATA_FIELD_NUMBER, weights)
+    nodes = GraphProto(node=[_node(index, group) for index, group in enumerate(groups)], name="ax-model")
+    front = nodes.SerializeToString() + _prefix(GraphProto.INITIALIZER_FIELD_NUMBER, len(blob) + weights) + blob
+    back = _rest_of_graph(groups).SerializeToString()
+    model = ModelProto(ir_version=10, producer_name="Pulsar2")
     model.doc_string = f"Pulsar2 Version:  {version}\nPulsar2 Commit: reference"
+    head = model.SerializeToString() + _prefix(ModelProto.GRAPH_FIELD_NUMBER, len(front) + weights + len(back)) + front
+    model = ModelProto(opset_import=[helper.make_opsetid("", 18)])
     helper.set_model_props(model, {"extra_data": base64.b64encode(_extra_data(groups)).decode()})
-    return model
+    return Frame(head, back + model.SerializeToString())
+
+
+def _rest_of_graph(groups: list[Group]) -> GraphProto:
+    """All that follows the weights: the other initializers, inputs, outputs."""
+    blobs = [_bytes_tensor(DYNAMIC, b"")]
+    blobs += [_bytes_tensor(microcode_name(index), group.microcode) for index, group in enumerate(groups)]
+    return GraphProto(
+        initializer=blobs,
+        input=[_value(io, index) for index, group in enumerate(groups) for io in group.inputs],
+        output=[_value(io, index) for index, group in enumerate(groups) for io in group.outputs],
+    )
 
 
 def _node(index: int, group: Group) -> onnx.NodeProto:
@@ -86,7 +113,12 @@ def _field(number: int, payload: bytes | int) -> bytes:
     """One protobuf field: length-delimited for bytes, a varint for a small integer."""
     if isinstance(payload, int):
         return bytes([number << 3, payload])
-    return bytes([number << 3 | 2]) + _varint(len(payload)) + payload
+    return _prefix(number, len(payload)) + payload
+
+
+def _prefix(number: int, length: int) -> bytes:
+    """Tag and length of a length-delimited field."""
+    return bytes([number << 3 | 2]) + _varint(length)
 
 
 def _varint(value: int) -> bytes:

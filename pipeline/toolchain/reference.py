@@ -7,28 +7,29 @@ places that follow from the configuration and `layout_seed` alone. The same argu
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from layouts.atomic import write_beside
 from layouts.codecs import codec as find_codec
 from layouts.stored import Copy, Plane, StoredTensor
+from layouts.strided import Bytes
 from layouts.view import write_tensor
 from pipeline.axmodel.walk import EngineIo
 from pipeline.checkpoint.protocol import Checkpoint, Float32
 from pipeline.engineset.names import EMBEDDING_FILE, layer_file, post_file
 from pipeline.model import EMBEDDING, POST, ModelConfig, TensorSpec, architecture_of
-from pipeline.toolchain.container import Group, build_container
+from pipeline.toolchain.container import Group, frame_container
 from pipeline.toolchain.memory_map import Item, MemoryMap, Placed, draw_map
 from pipeline.toolchain.options import REFERENCE_VERSION, CompileOptions
 from pipeline.toolchain.program import ROPE_COS, ROPE_SIN, Operand, layer_program, post_program
 
 TABLE_CODEC = "fp32"
-EMBEDDING_ROWS = 4096
-
-Blob = npt.NDArray[np.uint8]
+ELEMENTS_AT_A_TIME = 1 << 18
 
 
 class ReferenceCompiler:
@@ -49,35 +50,59 @@ class ReferenceCompiler:
 
     def compile_layer(self, layer: int) -> Path:
         names = {spec.name: spec.hf_name(layer) for spec in self.architecture.layer}
-        blob = self._blob(self._layer_map, names, rope_tables(self.config, self.options.positions()))
         groups = [self._group(layer, 1, self.options.kv_cache_len, prefill=False)]
         groups += [
             self._group(layer, self.options.prefill_len, prefix, prefill=True) for prefix in self.options.ladder()
         ]
         path = self.output / layer_file(self.config, self.options.prefill_len, layer)
-        return self._write(path, groups, blob)
+        tables = rope_tables(self.config, self.options.positions())
+        return self._write(path, groups, self._layer_map, names, tables)
 
     def compile_post(self) -> Path:
-        blob = self._blob(self._post_map, {spec.name: spec.name for spec in POST}, {})
         program = post_program(self.config, self._operands(self._post_map, prefill=False))
         hidden = EngineIo("input", "BF16", (1, 1, self.config.hidden_size))
         logits = EngineIo("output", "BF16", (1, 1, self.config.vocab_size))
         path = self.output / post_file(self.config)
-        return self._write(path, [Group((hidden,), (logits,), program.encode())], blob)
+        groups = [Group((hidden,), (logits,), program.encode())]
+        return self._write(path, groups, self._post_map, {spec.name: spec.name for spec in POST}, {})
 
     def compile_embedding(self) -> Path:
         path, bf16 = self.output / EMBEDDING_FILE, find_codec("bf16")
         with write_beside(path) as file:
-            for start in range(0, self.config.vocab_size, EMBEDDING_ROWS):
-                rows = self.checkpoint.read(EMBEDDING.name, slice(start, start + EMBEDDING_ROWS))
-                file.write(bf16.encode(rows).astype("<u2").tobytes())
+            for rows in _ranges(EMBEDDING.shape(self.config)):
+                file.write(bf16.encode(self.checkpoint.read(EMBEDDING.name, rows)).astype("<u2", copy=False).data)
         return path
 
-    def _write(self, path: Path, groups: list[Group], blob: Blob) -> Path:
-        container = build_container(groups, blob.tobytes(), REFERENCE_VERSION)
+    def _write(
+        self, path: Path, groups: list[Group], memory: MemoryMap, names: dict[str, str], tables: dict[str, Float32]
+    ) -> Path:
+        """The blob is made in the file: gaps are written first, tensors are placed through a mapping of it."""
+        frame = frame_container(groups, memory.size, REFERENCE_VERSION)
         with write_beside(path) as file:
-            file.write(container.SerializeToString(deterministic=True))
+            file.write(frame.head)
+            _write_gaps(file, memory.size, memory.fill_seed)
+            file.write(frame.tail)
+            file.flush()
+            blob = np.memmap(file, np.uint8, "r+", len(frame.head), (memory.size,))
+            for placed in memory.placed.values():
+                name = placed.item.name
+                read = tables[name].__getitem__ if name in tables else partial(self._read, names[name])
+                self._place(blob, placed, read)
+            blob.flush()
         return path
+
+    def _place(self, blob: Bytes, placed: Placed, read: Callable[[slice], Float32]) -> None:
+        """Write a tensor to all its places, a range of rows at a time."""
+        stored = _stored(placed)
+        kind = find_codec(TABLE_CODEC) if placed.item.constant else self._codec
+        for rows in _ranges(stored.shape):
+            write_tensor(blob, stored, kind.encode(read(rows)), rows.start)
+
+    def _read(self, name: str, rows: slice) -> Float32:
+        """Rows of a matrix, or a vector as one row."""
+        if len(self.checkpoint.shape(name)) == 1:
+            return self.checkpoint.read(name)[None]
+        return self.checkpoint.read(name, rows)
 
     def _item(self, spec: TensorSpec) -> Item:
         shape = spec.shape(self.config)
@@ -87,15 +112,6 @@ class ReferenceCompiler:
         table = (self.options.positions(), self.config.head_dim // 2)
         tables = [Item(name, table, 32, constant=True) for name in (ROPE_COS, ROPE_SIN)]
         return [self._item(spec) for spec in self.architecture.layer] + tables
-
-    def _blob(self, memory: MemoryMap, names: dict[str, str], tables: dict[str, Float32]) -> Blob:
-        blob = _gap_bytes(memory.size, memory.fill_seed)
-        for placed in memory.placed.values():
-            table = placed.item.name in tables
-            values = tables[placed.item.name] if table else self.checkpoint.read(names[placed.item.name])
-            codec = find_codec(TABLE_CODEC) if table else self._codec
-            _place(blob, placed, codec.encode(values.reshape(placed.item.shape)))
-        return blob
 
     def _operands(self, memory: MemoryMap, prefill: bool) -> dict[str, Operand]:
         return {
@@ -137,20 +153,28 @@ def rope_tables(config: ModelConfig, positions: int) -> dict[str, Float32]:
     }
 
 
-def _gap_bytes(size: int, seed: int) -> Blob:
+def _write_gaps(file: BinaryIO, size: int, seed: int) -> None:
     """What lies between tensors: constant bytes, half of them zero, the same for every checkpoint."""
     state = np.random.Generator(np.random.PCG64(seed))
     noise = state.integers(0, 256, size=1 << 16, dtype=np.uint8)
     noise[: 1 << 15] = 0
-    return np.resize(noise, size)
+    for start in range(0, size, len(noise)):
+        file.write(noise[: size - start].data)
 
 
-def _place(blob: Blob, placed: Placed, raw: npt.NDArray[np.unsignedinteger]) -> None:
+def _ranges(shape: tuple[int, ...]) -> Iterator[slice]:
+    """Ranges of rows of some 2^18 elements; a power of two rows, so that most fall on the edges of blocks."""
+    step = 1 << max(0, (ELEMENTS_AT_A_TIME // shape[1]).bit_length() - 1)
+    for start in range(0, shape[0], step):
+        yield slice(start, min(start + step, shape[0]))
+
+
+def _stored(placed: Placed) -> StoredTensor:
     copies = [Copy("decode", (Plane(placed.decode),))]
     if placed.copy:
         copies.append(Copy("prefill", (Plane(placed.copy),)))
     codec = "bf16" if placed.item.width == 16 else "fp32"
-    write_tensor(blob, StoredTensor(placed.item.name, placed.item.shape, codec, tuple(copies)), raw)
+    return StoredTensor(placed.item.name, placed.item.shape, codec, tuple(copies))
 
 
 def compile_model(checkpoint: Checkpoint, output: Path, options: CompileOptions) -> list[Path]:

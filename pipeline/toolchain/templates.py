@@ -9,7 +9,6 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -17,10 +16,9 @@ from layouts.codecs import Float32
 from layouts.confirm import ReadWeight, confirm
 from layouts.stored import EngineLayout
 from pipeline.axmodel.blob import read_blob
-from pipeline.checkpoint.noise import NoiseCheckpoint, write_hf_directory
+from pipeline.checkpoint.noise import Dtype, NoiseCheckpoint, write_hf_checkpoint
 from pipeline.checkpoint.open import open_checkpoint
 from pipeline.checkpoint.protocol import Checkpoint
-from pipeline.checkpoint.slots import stored_shapes
 from pipeline.engineset.names import engine_file
 from pipeline.errors import DecodeRefused, EngineSetError, MissingFileError, ToolchainError
 from pipeline.files import file_sha256, publish_directory, write_bytes
@@ -46,7 +44,12 @@ class Template(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def compile_directory(
-    toolchain: str, checkpoint: Checkpoint, options: CompileOptions, final: Path, seed: int | None, weights: str = "F32"
+    toolchain: str,
+    checkpoint: Checkpoint,
+    options: CompileOptions,
+    final: Path,
+    seed: int | None,
+    weights: Dtype = "F32",
 ) -> None:
     """Compile a checkpoint into `final` by way of a Hugging Face directory, as any toolchain wants it.
 
@@ -62,9 +65,7 @@ def compile_directory(
         for directory in (partial, source):
             shutil.rmtree(directory, ignore_errors=True)
         partial.mkdir(parents=True)
-        names = stored_shapes(checkpoint.config)
-        dtype: Any = weights
-        write_hf_directory(source, checkpoint.config, ((name, checkpoint.read(name)) for name in names), dtype)
+        write_hf_checkpoint(source, checkpoint, weights)
         compiler = find_compiler(toolchain)
         files = compiler.compile(open_checkpoint(source), partial, options)
         hashes = {path.name: file_sha256(path) for path in files}

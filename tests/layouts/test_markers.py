@@ -96,8 +96,8 @@ def test_search_finds_every_marker_at_both_phases(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(markers, "CHUNK", chunk)
     (first, second), at = scattered(seed)
     seen = find_markers((first, second), ALPHABETS[0], 0, len(at))
-    assert np.array_equal(seen.lowest, at)
-    assert np.array_equal(seen.highest, at)
+    assert np.array_equal(seen.lowest, at * 8)
+    assert seen.highest is seen.lowest
     assert seen.hits == len(at)
 
 
@@ -107,8 +107,9 @@ def test_search_tells_lowest_from_highest(monkeypatch: pytest.MonkeyPatch) -> No
     twice = np.concatenate([first, first[5:]]), np.concatenate([second, second[5:]])
     inside = at >= 5
     seen = find_markers(twice, ALPHABETS[0], 0, len(at))
-    assert np.array_equal(seen.lowest, at)
-    assert np.array_equal(seen.highest[inside], at[inside] + len(first) - 5)
+    assert np.array_equal(seen.lowest, at * 8)
+    assert np.array_equal(seen.highest[inside], 8 * (at[inside] + len(first) - 5))
+    assert np.array_equal(seen.highest[~inside], 8 * at[~inside])
     assert seen.hits == len(at) + np.count_nonzero(inside)
 
 

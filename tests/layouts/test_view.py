@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from layouts.algebra import Digit, Layout, Piece, parse_layout
 from layouts.codecs import codec
 from layouts.errors import LayoutError
+from layouts.marking import mark_tensor
 from layouts.stored import Copy, EngineLayout, Plane, StoredTensor
-from layouts.view import mark_tensor, read_plane, read_raw, read_tensor, write_tensor
+from layouts.view import read_plane, read_raw, read_tensor, write_tensor
 from tests.helpers.layouts import engines, layouts, one_copy
 
 Bytes = npt.NDArray[np.uint8]
@@ -65,17 +66,6 @@ def test_write_then_read_touches_nothing_else(engine: EngineLayout, data: st.Dat
                     assert np.array_equal(found, raw[first - start : stop - start])
         mark_tensor(mask, stored)
     assert np.array_equal(blob[mask == 0], before[mask == 0])
-
-
-@given(engines())
-def test_mark_is_the_bytes_of_expand(engine: EngineLayout) -> None:
-    for stored in engine.tensors:
-        mask, expected = np.zeros(engine.blob_bytes, np.uint8), np.zeros(engine.blob_bytes, np.uint8)
-        mark_tensor(mask, stored)
-        for layout in stored.layouts():
-            for i in range(layout.width // 8):
-                expected[layout.expand() // 8 + i] = 1
-        assert np.array_equal(mask, expected)
 
 
 def test_values_at_an_odd_byte() -> None:

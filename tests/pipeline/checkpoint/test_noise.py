@@ -13,7 +13,7 @@ import pytest
 import safetensors
 
 from pipeline.checkpoint.hf_config import hf_config_dict, read_hf_config
-from pipeline.checkpoint.noise import NoiseCheckpoint, write_hf_directory
+from pipeline.checkpoint.noise import NoiseCheckpoint, write_hf_checkpoint, write_hf_directory
 from pipeline.checkpoint.slots import stored_shapes
 from pipeline.errors import CheckpointError, MismatchError
 from pipeline.model import ModelConfig
@@ -38,6 +38,14 @@ def test_noise_bytes_are_pinned():
 def test_noise_row_range_equals_whole(rows):
     source = NoiseCheckpoint(replace(CONFIG, hidden_size=321), 7)
     np.testing.assert_array_equal(source.read(GATE, rows), source.read(GATE)[rows])
+
+
+def test_noise_is_the_same_in_chunks_of_any_even_size(monkeypatch):
+    source = NoiseCheckpoint(replace(CONFIG, hidden_size=321), 7)
+    whole, norm = source.read(GATE, slice(1, 60)), source.read("model.norm.weight")
+    monkeypatch.setattr("pipeline.checkpoint.noise.CHUNK_ELEMENTS", 50)
+    np.testing.assert_array_equal(source.read(GATE, slice(1, 60)), whole)
+    np.testing.assert_array_equal(source.read("model.norm.weight"), norm)
 
 
 def test_noise_scales_and_full_mantissas():
@@ -83,6 +91,23 @@ def test_old_config_does_not_survive_new_weights(tmp_path: Path, monkeypatch):
 def test_noise_unknown_name_refused():
     with pytest.raises(CheckpointError, match="no such tensor"):
         NoiseCheckpoint(CONFIG, 1).read("model.layers.2.mlp.gate_proj.weight")
+
+
+@pytest.mark.parametrize("dtype", ["F32", "BF16"])
+def test_checkpoint_is_written_by_ranges_of_rows(tmp_path: Path, dtype, monkeypatch):
+    source, sizes = NoiseCheckpoint(CONFIG, 3), []
+
+    class Spy(NoiseCheckpoint):
+        def read(self, name, rows=None):
+            sizes.append(super().read(name, rows).size)
+            return super().read(name, rows)
+
+    monkeypatch.setattr("pipeline.checkpoint.noise._WRITE_ELEMENTS", 5000)
+    write_hf_checkpoint(tmp_path / "ranges", Spy(CONFIG, 3), dtype)
+    write_hf_directory(tmp_path / "whole", CONFIG, everything(source), dtype)
+    for name in ("model.safetensors", "config.json"):
+        assert (tmp_path / "ranges" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert max(sizes) <= 5000
 
 
 @pytest.mark.parametrize("dtype", ["F32", "BF16"])

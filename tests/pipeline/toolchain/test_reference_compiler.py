@@ -14,11 +14,13 @@ import numpy as np
 import onnx
 import pytest
 
-from pipeline.axmodel.walk import walk_engine
+from pipeline.axmodel.walk import EngineIo, walk_engine
 from pipeline.checkpoint.noise import NoiseCheckpoint
 from pipeline.engineset.names import engine_file
 from pipeline.errors import ToolchainError
 from pipeline.refit.plan import plan_engine
+from pipeline.toolchain import reference
+from pipeline.toolchain.container import Group, frame_container
 from pipeline.toolchain.options import CompileOptions
 from pipeline.toolchain.reference import compile_model, rope_tables
 from tests.helpers.engines import ARCHITECTURES, KINDS, Case, small_options, stored_rows, true_layouts
@@ -69,6 +71,33 @@ def test_container_is_of_generation_7(qwen: Path) -> None:
         assert tensor.data_type == onnx.TensorProto.UINT8
         assert list(tensor.dims) == [len(tensor.raw_data)]
     assert blobs["npu_dyn_params"].raw_data == b""
+
+
+def test_container_is_what_protobuf_writes(qwen: Path) -> None:
+    for name in ("qwen3_p8_l1_together.axmodel", "qwen3_post.axmodel"):
+        model = onnx.load(qwen / name)
+        assert model.SerializeToString(deterministic=True) == (qwen / name).read_bytes()
+
+
+@pytest.mark.parametrize("size", [0, 1, 127, 128, 1 << 14, 70_000])
+def test_frame_fits_blobs_of_any_size(size: int) -> None:
+    io = EngineIo("input", "BF16", (1, 1, 8))
+    frame = frame_container([Group((io,), (io,), b"code" * 99)], size, "7.0")
+    blob = np.random.default_rng(size).bytes(size)
+    model = onnx.ModelProto.FromString(frame.head + blob + frame.tail)
+    assert model.graph.initializer[0].raw_data == blob
+    assert [tensor.name for tensor in model.graph.initializer][:2] == ["npu_params", "npu_dyn_params"]
+    assert model.SerializeToString(deterministic=True) == frame.head + blob + frame.tail
+
+
+@pytest.mark.parametrize("seed", [1, 10])
+def test_engines_are_the_same_by_ranges_of_any_size(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    noise, options = NoiseCheckpoint(Case(seed).config, 1), Case(seed).options
+    paths = compile_model(noise, tmp_path / "whole", options)
+    monkeypatch.setattr(reference, "ELEMENTS_AT_A_TIME", 2300)
+    for path in compile_model(noise, tmp_path / "ranges", options):
+        assert path.read_bytes() == (tmp_path / "whole" / path.name).read_bytes(), path.name
+    assert len(paths) == 3
 
 
 def test_groups_are_decode_and_then_the_prefill_ladder(qwen: Path) -> None:
