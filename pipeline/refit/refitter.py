@@ -168,8 +168,9 @@ class EngineRefitter:
         self._covered[name][first_row : first_row + len(rows)] = True
         report = self._report.tensors.setdefault(name, TensorReport(stored.codec, self.prototype(name).copies))
         report.elements += rows.size
-        error_now = np.abs(codec(stored.codec).decode(raw).astype(np.float64) - rows).max(initial=0.0)
-        report.max_error = max(report.max_error, float(error_now))
+        above = codec(stored.codec).decode(raw).astype(np.float64)
+        above -= rows
+        report.max_error = max(report.max_error, float(above.max(initial=0.0)), -float(above.min(initial=0.0)))
 
     def commit(self) -> EngineReport:
         """Prove that nothing outside the planned spans moved, and publish the file.

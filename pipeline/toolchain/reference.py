@@ -7,22 +7,23 @@ places that follow from the configuration and `layout_seed` alone. The same argu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
 from layouts.atomic import write_beside
+from layouts.codecs import Codec, Raw
 from layouts.codecs import codec as find_codec
+from layouts.errors import LayoutError
 from layouts.stored import Copy, Plane, StoredTensor
-from layouts.strided import Bytes
 from layouts.view import write_tensor
 from pipeline.axmodel.walk import EngineIo
 from pipeline.checkpoint.protocol import Checkpoint, Float32
 from pipeline.engineset.names import EMBEDDING_FILE, layer_file, post_file
 from pipeline.model import EMBEDDING, POST, ModelConfig, TensorSpec, architecture_of
+from pipeline.refit.refit import does_not_fit
 from pipeline.toolchain.container import Group, frame_container
 from pipeline.toolchain.memory_map import Item, MemoryMap, Placed, draw_map
 from pipeline.toolchain.options import REFERENCE_VERSION, CompileOptions
@@ -70,7 +71,7 @@ class ReferenceCompiler:
         path, bf16 = self.output / EMBEDDING_FILE, find_codec("bf16")
         with write_beside(path) as file:
             for rows in _ranges(EMBEDDING.shape(self.config)):
-                file.write(bf16.encode(self.checkpoint.read(EMBEDDING.name, rows)).astype("<u2", copy=False).data)
+                file.write(self._encode(EMBEDDING.name, bf16, rows).astype("<u2", copy=False).data)
         return path
 
     def _write(
@@ -85,24 +86,24 @@ class ReferenceCompiler:
             file.flush()
             blob = np.memmap(file, np.uint8, "r+", len(frame.head), (memory.size,))
             for placed in memory.placed.values():
-                name = placed.item.name
-                read = tables[name].__getitem__ if name in tables else partial(self._read, names[name])
-                self._place(blob, placed, read)
+                stored = _stored(placed)
+                for rows in _ranges(stored.shape):
+                    if stored.name in tables:
+                        raw = find_codec(TABLE_CODEC).encode(tables[stored.name][rows])
+                    else:
+                        raw = self._encode(names[stored.name], self._codec, rows)
+                    write_tensor(blob, stored, raw, rows.start)
             blob.flush()
         return path
 
-    def _place(self, blob: Bytes, placed: Placed, read: Callable[[slice], Float32]) -> None:
-        """Write a tensor to all its places, a range of rows at a time."""
-        stored = _stored(placed)
-        kind = find_codec(TABLE_CODEC) if placed.item.constant else self._codec
-        for rows in _ranges(stored.shape):
-            write_tensor(blob, stored, kind.encode(read(rows)), rows.start)
-
-    def _read(self, name: str, rows: slice) -> Float32:
-        """Rows of a matrix, or a vector as one row."""
-        if len(self.checkpoint.shape(name)) == 1:
-            return self.checkpoint.read(name)[None]
-        return self.checkpoint.read(name, rows)
+    def _encode(self, name: str, kind: Codec, rows: slice) -> Raw:
+        """Rows of a matrix, or a vector as one row. Raises NotFiniteError for a number that the codec cannot hold."""
+        vector = len(self.checkpoint.shape(name)) == 1
+        values = self.checkpoint.read(name)[None] if vector else self.checkpoint.read(name, rows)
+        try:
+            return kind.encode(values)
+        except LayoutError:
+            raise does_not_fit(self.checkpoint, name, rows.start, values, kind.name) from None
 
     def _item(self, spec: TensorSpec) -> Item:
         shape = spec.shape(self.config)

@@ -16,8 +16,9 @@ import pytest
 
 from pipeline.axmodel.walk import EngineIo, walk_engine
 from pipeline.checkpoint.noise import NoiseCheckpoint
+from pipeline.checkpoint.protocol import Float32
 from pipeline.engineset.names import engine_file
-from pipeline.errors import ToolchainError
+from pipeline.errors import NotFiniteError, ToolchainError
 from pipeline.refit.plan import plan_engine
 from pipeline.toolchain import reference
 from pipeline.toolchain.container import Group, frame_container
@@ -98,6 +99,22 @@ def test_engines_are_the_same_by_ranges_of_any_size(seed: int, tmp_path: Path, m
     for path in compile_model(noise, tmp_path / "ranges", options):
         assert path.read_bytes() == (tmp_path / "whole" / path.name).read_bytes(), path.name
     assert len(paths) == 3
+
+
+@pytest.mark.parametrize("tensor", ["lm_head.weight", "model.embed_tokens.weight"])
+def test_a_number_that_does_not_fit_is_named(tensor: str, tmp_path: Path) -> None:
+    class Huge(NoiseCheckpoint):
+        def read(self, name: str, rows: slice | None = None) -> Float32:
+            values = super().read(name, rows)
+            if name == tensor and rows is not None and rows.start <= 900 < rows.stop:
+                values[900 - rows.start, 7] = np.finfo(np.float32).max
+            return values
+
+    with pytest.raises(NotFiniteError, match=rf"noise-1: {tensor}: element \[900, 7\] does not fit bf16"):
+        compile_model(Huge(tiny_config("llama", num_hidden_layers=1), 1), tmp_path, small_options())
+    assert not any(
+        path.name.startswith((".", "llama_post" if "head" in tensor else "model")) for path in tmp_path.iterdir()
+    )
 
 
 def test_groups_are_decode_and_then_the_prefill_ladder(qwen: Path) -> None:
