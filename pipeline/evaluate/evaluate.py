@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from pipeline.errors import MismatchError, MissingFileError
 from pipeline.evaluate.agreement import agree, common_prefix
-from pipeline.evaluate.control import Control
+from pipeline.evaluate.control_process import control_logits
 from pipeline.evaluate.llama import LlamaModel
 from pipeline.evaluate.material import Material, english_material, require_vocabulary
 from pipeline.evaluate.metrics import compare
@@ -97,14 +97,16 @@ def evaluate_set(
             logits = score_set(runner, given, reference.vocab_size, Path(scratch))
             continued = [continue_set(runner, p, given.greedy_tokens, ignore_eos=True) for p in given.prompts]
             answered = [continue_set(runner, ids, case.tokens) for case, ids in given.questions]
-        with timed(seconds, "control"):
-            control = control_logits(gguf, given)
-        comparisons = {"control": compare(control, logits, given.targets)}
-        with timed(seconds, "llama.cpp"), LlamaModel(gguf, n_ctx, share) as model:
-            of_gguf, of_twin = both_logits(model, reference, given)
+        # the pool is left first: nothing computes with a model that is closed
+        with timed(seconds, "references"), LlamaModel(gguf, n_ctx, share) as model, ThreadPoolExecutor(2) as pool:
+            apart = pool.submit(control_logits, gguf, given.windows)
+            own = pool.submit(reference_logits, model, given)
+            of_twin = reference_logits(reference, given)
             twin_continued = follow(reference, given.prompts, continued)
             answers = ask(reference, given, answered)
+            of_gguf, control = own.result(), apart.result()
         with timed(seconds, "figures"):
+            comparisons = {"control": compare(control, logits, given.targets)}
             comparisons["gguf"] = compare(of_gguf, logits, given.targets)
             comparisons["f32_twin"] = compare(of_twin, logits, given.targets)
             control_against_twin = compare(of_twin, control, given.targets)
@@ -146,23 +148,10 @@ def continue_set(runner: SetRunner, prompt: Sequence[int], tokens: int, ignore_e
     return list(runner.generate(prompt, max_tokens=tokens, ignore_eos=ignore_eos, prefill=prefill))
 
 
-def control_logits(gguf: Path, material: Material) -> Array:
-    """The control's logits, bf16 `[positions, vocab]`: its values are bf16 already."""
-    control = Control(gguf)
-    return np.concatenate([control.logits(window).astype(ml_dtypes.bfloat16) for window in material.windows])
-
-
 def reference_logits(model: LlamaModel, material: Material) -> Array:
     """llama.cpp's logits, float32 `[positions, vocab]`."""
     parts = [model.logits(window) for window in material.windows]
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-
-def both_logits(first: LlamaModel, second: LlamaModel, material: Material) -> tuple[Array, Array]:
-    """`reference_logits` of two models at the same time: each on half the threads, so that few wait for each other."""
-    with ThreadPoolExecutor(1) as pool:
-        other = pool.submit(reference_logits, second, material)
-        return reference_logits(first, material), other.result()
 
 
 def follow(model: LlamaModel, prompts: Sequence[Sequence[int]], owns: Sequence[Sequence[int]]) -> list[list[int]]:

@@ -89,7 +89,7 @@ def test_json_has_the_shape_that_is_promised(source: Path, material: Material) -
         assert {"kld_mean", "top1", "top1_tie_aware", "ppl_ratio"} <= set(figures)
     assert found["positions"] == 60
     assert 0 <= found["greedy_agreement"] <= 1
-    assert set(found["seconds"]) == {"twin", "set", "control", "llama.cpp", "figures"}
+    assert set(found["seconds"]) == {"twin", "set", "references", "figures"}
 
 
 def test_noise_fails_the_gates(source: Path, material: Material) -> None:
