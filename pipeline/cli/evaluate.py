@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from pipeline.checkpoint.open import open_checkpoint
+from pipeline.checkpoint.open import open_checkpoint, source_files
 from pipeline.cli.output import as_json, print_json
 from pipeline.engineset.manifest import Manifest, read_manifest
 from pipeline.engineset.verify import source_of
@@ -35,6 +35,8 @@ def evaluate(
     source = source_of(directory, manifest, gguf)
     if source.is_dir():
         raise MismatchError("llama.cpp compares GGUF files only, name one with --gguf", file=source)
+    if len(source_files(source)) > 1:
+        raise MismatchError("a split GGUF cannot be evaluated, name the same model in one file with --gguf", file=source)
     _check_model(directory, manifest, source)
     window = int(manifest.template.options["kv_cache_len"])
     with tempfile.TemporaryDirectory(prefix="engineset-") as scratch:

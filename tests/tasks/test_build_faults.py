@@ -102,7 +102,7 @@ def infinity_in_the_embedding(tiny: Tiny) -> list[str]:
 def too_large_for_bf16(tiny: Tiny) -> list[str]:
     at = tensor_offset(tiny.gguf, UP)
     overwrite(tiny.gguf, at, struct.pack("<f", np.finfo(np.float32).max))
-    return [r"up_proj\.weight.*3\.40"]
+    return [r"tiny\.gguf: blk\.1\.ffn_up\.weight: .*3\.40"]
 
 
 FAULTS: list[Callable[[Tiny], list[str]]] = [
