@@ -8,6 +8,7 @@ from pathlib import Path
 import luigi
 
 from layouts.sidecar import write_layout
+from pipeline.checkpoint.noise import Dtype
 from pipeline.files import make_way
 from pipeline.seal import seal_damage, write_seal
 from pipeline.toolchain.decode import decode_builds
@@ -32,7 +33,7 @@ class BuildMarkers(EngineSetTask):
     def work(self) -> None:
         checkpoint = marker_checkpoint(plan_markers(self.job.template_model), self.marker)
         directory = paths.marker_directory(self.build, self.job, self.marker)
-        weights = "F32" if self.marker == CONFIRM else "BF16"
+        weights: Dtype = "F32" if self.marker == CONFIRM else "BF16"
         compile_directory(self.job.toolchain, checkpoint, self.job.options, directory, None, weights)
 
 
