@@ -40,6 +40,13 @@ def _installed(path: Path) -> Path:
     return path
 
 
+def _fields(answer: dict[str, Any], *names: str) -> list[Any]:
+    """The named parts of an answer of the runner's."""
+    if missing := [name for name in names if name not in answer]:
+        raise RunnerError("answer", expected=", ".join(missing), found=", ".join(answer))
+    return [answer[name] for name in names]
+
+
 @dataclass(frozen=True)
 class GenerateResult:
     """How a generation ended. Times in seconds; `prefill_s` runs until the first logits, `decode_s` from there."""
@@ -107,13 +114,13 @@ class Generation(Iterator[int]):
     def _read_one(self) -> None:
         try:
             answer = self._read()
+            if "token" in answer:
+                self._early.append(int(answer["token"]))
+            else:
+                (done,) = _fields(answer, "done")
+                self._result = GenerateResult(**done)
         except RunnerError as error:
             self._error = error
-            return
-        if "token" in answer:
-            self._early.append(int(answer["token"]))
-        else:
-            self._result = GenerateResult(**answer["done"])
 
 
 class Runner:
@@ -137,7 +144,9 @@ class Runner:
         self.directory = directory
         self._last: Generation | None = None
         chosen = simulator_path() if library is None else library
-        command = [str(runner_path()), str(directory), "--lib", str(chosen), "--serve"]
+        command = [str(runner_path()), "--lib", str(chosen), "--serve", "--", str(directory)]
+        self._answering = False  # a request is on its way and its last answer has not been read
+        self._torn = False  # reading was interrupted: what comes next may be half a line
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the child
         self._child = subprocess.Popen(
             command,
@@ -156,14 +165,13 @@ class Runner:
         self.close()
 
     def close(self) -> None:
-        """End the child in order: end of input, or SIGTERM in the middle of a generation. Killed only if it hangs."""
+        """End the child in order: end of input, or SIGTERM in the middle of an answer. Killed only if it hangs."""
         if self._stderr.closed:
             return
-        busy = self._last is not None and self._last.running
         if self._child.stdin is not None:
             with suppress(BrokenPipeError):
                 self._child.stdin.close()
-        if busy:
+        if self._answering:
             self._child.terminate()
         try:
             self._wait()
@@ -223,14 +231,15 @@ class Runner:
         if logits is not None:
             request["logits"] = str(logits.absolute())
         self._send(request)
-        answer = self._answer()
-        nll = np.array([float.fromhex(value) for value in answer["nll"]], dtype=np.float64)
-        return ScoreResult(nll, int(answer["positions"]), logits)
+        values, positions = _fields(self._answer(), "nll", "positions")
+        nll = np.array([float.fromhex(value) for value in values], dtype=np.float64)
+        return ScoreResult(nll, int(positions), logits)
 
     def report(self) -> dict[str, Any]:
         """What the simulator counted. Raises RunnerError on a library that does not report."""
         self._send({"op": "report"})
-        report: dict[str, Any] = self._answer()["report"]
+        report: dict[str, Any]
+        (report,) = _fields(self._answer(), "report")
         return report
 
     def _send(self, request: dict[str, Any]) -> None:
@@ -238,8 +247,11 @@ class Runner:
             raise RunnerError("the runner is closed", file=self.directory)
         if self._last is not None:
             self._last.read_ahead()
+        if self._answering:
+            raise RunnerError("interrupted in the middle of an answer, open another runner", file=self.directory)
         if self._child.stdin is None:
             raise RunnerError("the runner has no input", file=self.directory)
+        self._answering = True
         try:
             self._child.stdin.write(json.dumps(request).encode() + b"\n")
             self._child.stdin.flush()
@@ -247,15 +259,21 @@ class Runner:
             raise self._ended() from None
 
     def _answer(self) -> dict[str, Any]:
-        line = b"" if self._child.stdout is None else self._child.stdout.readline()
+        if self._torn or self._child.stdout is None:
+            raise RunnerError("interrupted in the middle of an answer, open another runner", file=self.directory)
+        self._torn = True
+        line = self._child.stdout.readline()
+        self._torn = False
         if not line.endswith(b"\n"):
             raise self._ended()
         answer: dict[str, Any] = json.loads(line)
+        self._answering = "token" in answer
         if "error" in answer:
             raise RunnerError(answer["error"])
         return answer
 
     def _ended(self) -> RunnerError:
+        self._answering = False
         self._wait()
         self._stderr.seek(0)
         lines = self._stderr.read().decode(errors="replace").strip().splitlines()

@@ -65,16 +65,16 @@ void Embedding::read(std::int32_t token, std::byte* row) const {
     throw Fault(file_.string() + ": row " + std::to_string(token) + " cannot be read");
 }
 
-Chain::Chain(const Library& library, const SetConfig& config, const LoadPolicy& policy)
-    : library_(&library),
+Chain::Chain(Resources& resources, const SetConfig& config)
+    : library_(&resources.library()),
       embedding_(config.embedding, config.hidden * kElement),
       vocab_(config.vocab),
       row_bytes_(config.hidden * kElement),
-      resources_(library, policy),
-      post_(resources_, config.post) {
+      resources_(&resources),
+      post_(resources, config.post) {
     check_post(post_, config);
     for (const auto& file : config.layers) {
-        const Engine& engine = layers_.emplace_back(Layer{Engine(resources_, file), nullptr, nullptr, {}}).engine;
+        const Engine& engine = layers_.emplace_back(Layer{Engine(resources, file), nullptr, nullptr, {}}).engine;
         const LayerShape shape = read_layer_shape(engine);
         if (layers_.size() == 1) shape_ = shape;
         check_same_shape(layers_[0].engine, shape_, engine, shape);
@@ -89,14 +89,14 @@ Chain::Chain(const Library& library, const SetConfig& config, const LoadPolicy& 
 // Buffers that every layer and group shares are as large as the largest group asks; each call binds its own size.
 void Chain::allocate() {
     const Engine& layer = layers_[0].engine;
-    const auto device = [&](const Tensor& tensor) { return resources_.device_memory(largest(tensor)); };
-    const auto host = [&](const Tensor& tensor) { return resources_.host_memory(largest(tensor)); };
+    const auto device = [&](const Tensor& tensor) { return resources_->device_memory(largest(tensor)); };
+    const auto host = [&](const Tensor& tensor) { return resources_->host_memory(largest(tensor)); };
     buffers_ = {{device(layer.input("input")), device(layer.output("output"))},
                 device(layer.output("K_cache_out")),
                 device(layer.output("V_cache_out")),
                 device(layer.input("indices")),
                 device(layer.input("mask")),
-                resources_.device_memory(row_bytes_),
+                resources_->device_memory(row_bytes_),
                 device(post_.output("output"))};
     staging_ = {static_cast<std::byte*>(host(layer.input("input"))),
                 static_cast<std::uint32_t*>(host(layer.input("indices"))),
@@ -122,14 +122,14 @@ void Chain::bind_layer(std::size_t l) {
                                        {&engine.output("V_cache_out"), buffers_.v_out},
                                        {&engine.output("output"), buffers_.hidden[(l + 1) % 2]}};
     for (std::uint32_t g = 0; g < engine.groups(); ++g) {
-        layer.calls.push_back(engine.bind(resources_, g, inputs, outputs));
+        layer.calls.push_back(engine.bind(*resources_, g, inputs, outputs));
     }
 }
 
 void Chain::bind_post() {
     const std::vector<Binding> outputs{{&post_.output("output"), buffers_.logits}};
-    post_first_ = post_.bind(resources_, 0, {{&post_.input("input"), last_hidden()}}, outputs);
-    post_copied_ = post_.bind(resources_, 0, {{&post_.input("input"), buffers_.post_row}}, outputs);
+    post_first_ = post_.bind(*resources_, 0, {{&post_.input("input"), last_hidden()}}, outputs);
+    post_copied_ = post_.bind(*resources_, 0, {{&post_.input("input"), buffers_.post_row}}, outputs);
 }
 
 void Chain::reset() {

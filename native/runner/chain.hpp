@@ -32,11 +32,10 @@ class Chain {
   public:
     // Loads every engine, allocates every buffer, binds every call: nothing of this happens later.
     // Throws Fault for engines that do not fit together, DeviceFault for a failing call.
-    Chain(const Library& library, const SetConfig& config, const LoadPolicy& policy);
+    Chain(Resources& resources, const SetConfig& config);
 
     std::uint64_t vocab() const { return vocab_; }
     std::uint64_t context() const { return shape_.context; }
-    std::uint64_t position() const { return position_; }
     bool full() const { return position_ >= shape_.context; }
 
     // Position 0 and caches of zeros. Stale rows may hold NaN, and NaN shines through a mask.
@@ -75,7 +74,7 @@ class Chain {
     const Library* library_;
     Embedding embedding_;
     std::uint64_t vocab_, row_bytes_;
-    Resources resources_;
+    Resources* resources_;
     Engine post_;  // before the layers: heads of another compiler must be loaded first, and others may be
     std::vector<Layer> layers_;
     LayerShape shape_;

@@ -6,6 +6,8 @@
 
 namespace runner {
 
+inline constexpr int kExitFault = 1, kExitUsage = 2, kExitSignal = 128;  // a signal's number is added
+
 // A set, a library or a request that is wrong. `what()` names the file or field and both sides.
 class Fault : public std::runtime_error {
     using std::runtime_error::runtime_error;

@@ -117,6 +117,7 @@ ScoreResult score(Chain& chain, const ScoreRequest& request) {
     chain.reset();
     const std::span<const std::int32_t> tokens(request.tokens);
     ScoreResult result;
+    ExpTable table;
     while (result.positions < tokens.size()) {
         const std::uint32_t done = chain.step(tokens.subspan(result.positions), request.prefill);
         for (std::uint32_t row = 0; row < done; ++row) {
@@ -126,7 +127,7 @@ ScoreResult score(Chain& chain, const ScoreRequest& request) {
             check_logits(logits);
             if (file) file->append(std::as_bytes(logits));
             if (next == tokens.size()) break;
-            result.nll.push_back(negative_log_likelihood(logits, static_cast<std::size_t>(tokens[next])));
+            result.nll.push_back(negative_log_likelihood(logits, static_cast<std::size_t>(tokens[next]), table));
         }
     }
     if (file) file->publish();

@@ -9,8 +9,8 @@
 //   the result is fma(e, ln2_hi, fma(e, ln2_lo, t)). Error below 2 ulp.
 // ln2_hi has 32 significant bits, so n * ln2_hi is exact. fma is the correctly rounded one of IEEE 754.
 //
-// log_sum_exp: sum of exp(z[i] - max) in double, ascending index, one accumulator; log of it.
-// Negative log-likelihood of token t: log_sum - (z[t] - max).
+// Negative log-likelihood of token t: log_sum - (z[t] - max), log_sum = log of the sum of exp(z[i] - max) in double,
+// ascending index, one accumulator.
 #pragma once
 
 #include <algorithm>
@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <vector>
 
 namespace runner {
 
@@ -59,24 +60,38 @@ inline double log_fixed(double x) {
     return std::fma(static_cast<double>(e), kLn2Hi, std::fma(static_cast<double>(e), kLn2Lo, t));
 }
 
-struct LogSumExp {
-    double max;
-    double log_sum;  // log of the sum of exp(z - max)
+// exp(z - max) for bf16 z, each value computed once: a vocabulary has many logits and few distinct ones.
+class ExpTable {
+  public:
+    // Forgets all values and takes a new `max`.
+    void start(double max) {
+        max_ = max;
+        known_.assign(kValues, 0);
+        values_.resize(kValues);
+    }
+    double operator()(std::uint16_t bits) {
+        if (known_[bits] == 0) {
+            known_[bits] = 1;
+            values_[bits] = exp_fixed(bf16_value(bits) - max_);
+        }
+        return values_[bits];
+    }
+
+  private:
+    static constexpr std::size_t kValues = std::size_t{1} << 16U;
+    double max_ = 0;
+    std::vector<std::uint8_t> known_;
+    std::vector<double> values_;
 };
 
-// `logits` are bf16, none NaN or +inf, at least one finite.
-inline LogSumExp log_sum_exp(std::span<const std::uint16_t> logits) {
+// -log p(target), in nats. `logits` are bf16, none NaN or +inf, at least one finite; `table` saves memory being made.
+inline double negative_log_likelihood(std::span<const std::uint16_t> logits, std::size_t target, ExpTable& table) {
     double max = -std::numeric_limits<double>::infinity();
     for (const std::uint16_t bits : logits) max = std::max(max, bf16_value(bits));
+    table.start(max);
     double sum = 0;
-    for (const std::uint16_t bits : logits) sum += exp_fixed(bf16_value(bits) - max);
-    return {max, log_fixed(sum)};
-}
-
-// -log p(target), in nats.
-inline double negative_log_likelihood(std::span<const std::uint16_t> logits, std::size_t target) {
-    const LogSumExp lse = log_sum_exp(logits);
-    return lse.log_sum - (bf16_value(logits[target]) - lse.max);
+    for (const std::uint16_t bits : logits) sum += table(bits);
+    return log_fixed(sum) - (bf16_value(logits[target]) - max);
 }
 
 }  // namespace runner

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "faults.hpp"
+#include "shown.hpp"
 
 namespace runner {
 namespace {
@@ -17,12 +18,12 @@ namespace {
 using nlohmann::json;
 
 [[noreturn]] void wrong(const std::string& name, const char* expected, const json& found) {
-    throw Fault(name + ": expected " + expected + ", found " + found.dump());
+    throw Fault(name + ": expected " + expected + ", found " + shown(found));
 }
 
 void check_keys(const json& request, std::initializer_list<std::string_view> known) {
     for (const auto& [key, value] : request.items()) {
-        if (std::ranges::find(known, key) == known.end()) throw Fault("unknown key " + json(key).dump());
+        if (std::ranges::find(known, key) == known.end()) throw Fault("unknown key " + shown(key));
     }
 }
 
@@ -97,6 +98,8 @@ ScoreRequest parse_score(const json& request) {
     parsed.logits = path.get<std::string>();
     return parsed;
 }
+
+void check_report(const json& request) { check_keys(request, {"op"}); }
 
 json token_answer(std::int32_t token) { return {{"token", token}}; }
 

@@ -11,6 +11,7 @@ namespace runner {
 // What a request leaves out comes from the set. All throw Fault, naming the field.
 GenerateRequest parse_generate(const nlohmann::json& request, const SetConfig& config);
 ScoreRequest parse_score(const nlohmann::json& request);
+void check_report(const nlohmann::json& request);
 
 // Throws Fault unless temperature >= 0 and finite, 0 < top_p <= 1.
 void check_sampling(const Sampling& sampling);

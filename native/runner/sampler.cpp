@@ -56,7 +56,10 @@ std::int32_t Sampler::pick(std::span<const std::uint16_t> logits) {
     weights_.resize(top_k);
     double total = 0;
     for (std::size_t i = 0; i < top_k; ++i) {
-        weights_[i] = exp_fixed((bf16_value(logits[order_[i]]) - max) / sampling_.temperature);
+        // Equal logits stand together.
+        const bool again = i > 0 && logits[order_[i]] == logits[order_[i - 1]];
+        weights_[i] =
+            again ? weights_[i - 1] : exp_fixed((bf16_value(logits[order_[i]]) - max) / sampling_.temperature);
         total += weights_[i];
     }
     std::size_t kept = 0;

@@ -7,6 +7,7 @@
 #include "faults.hpp"
 #include "lines.hpp"
 #include "requests.hpp"
+#include "shown.hpp"
 
 namespace runner {
 namespace {
@@ -24,23 +25,26 @@ json report(const Library& library) {
         length = library.axclsimReport(text.data(), text.size());
     }
     if (length < 0) throw Fault(library.path + ": axclsimReport: its size changes");
-    const json parsed = json::parse(text.substr(0, static_cast<std::size_t>(length)), nullptr, false);
+    const json parsed = parse_json(text.substr(0, static_cast<std::size_t>(length)));
     if (parsed.is_discarded()) throw Fault(library.path + ": axclsimReport: is not JSON");
     return {{"report", parsed}};
 }
 
 json answer(const Library& library, Chain& chain, const SetConfig& config, const std::string& line) {
-    const json request = json::parse(line, nullptr, false);
+    const json request = parse_json(line);
     if (!request.is_object()) throw Fault("request is not a JSON object");
-    const json op = request.value("op", json());
+    const json asked = request.value("op", json());
+    const std::string op = asked.is_string() ? asked.get<std::string>() : std::string();
     if (op == "generate") {
         const auto emit = [](std::int32_t token) { print(token_answer(token)); };
         return done_answer(generate(chain, parse_generate(request, config), emit));
     }
     if (op == "score") return score_answer(score(chain, parse_score(request)));
-    if (op == "report" && request.size() == 1) return report(library);
-    throw Fault("op: expected generate, score or report, found " +
-                request.dump(-1, ' ', true, json::error_handler_t::replace));
+    if (op == "report") {
+        check_report(request);
+        return report(library);
+    }
+    throw Fault("op: expected generate, score or report, found " + shown(asked));
 }
 
 }  // namespace

@@ -1,12 +1,12 @@
 #include "set_config.hpp"
 
-#include <cmath>
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
-#include <nlohmann/json.hpp>
-#include <optional>
+#include <iterator>
 
 #include "faults.hpp"
+#include "shown.hpp"
 
 namespace runner {
 namespace {
@@ -23,7 +23,11 @@ class Fields {
     explicit Fields(const fs::path& file) : file_(file.string()) {
         std::ifstream stream(file);
         if (!stream || !fs::is_regular_file(file)) throw Fault(file_ + ": cannot be read");
-        object_ = json::parse(stream, nullptr, false);
+        try {
+            object_ = parse_json({std::istreambuf_iterator<char>(stream), {}});
+        } catch (const Fault& fault) {
+            throw Fault(file_ + ": " + fault.what());
+        }
         if (!object_.is_object()) throw Fault(file_ + ": is not a JSON object");
     }
 
@@ -62,7 +66,7 @@ class Fields {
     }
 
     [[noreturn]] void wrong(const std::string& name, const std::string& expected, const json& found) const {
-        throw Fault(file_ + ": " + name + ": expected " + expected + ", found " + found.dump());
+        throw Fault(file_ + ": " + name + ": expected " + expected + ", found " + shown(found));
     }
 
     const std::string& file() const { return file_; }
@@ -72,7 +76,22 @@ class Fields {
     json object_;
 };
 
-fs::path existing(const fs::path& file) {
+// A file of the set: a relative name without "..", and no link that leads out of the directory.
+fs::path inside(const fs::path& directory, const fs::path& name) {
+    const fs::path file = directory / name;
+    if (name.is_absolute() || std::ranges::find(name, "..") != name.end()) {
+        throw Fault(file.string() + ": expected a file inside " + directory.string() + ", found " + name.string());
+    }
+    const fs::path root = fs::canonical(directory), real = fs::weakly_canonical(file);
+    if (std::ranges::mismatch(root, real).in1 != root.end()) {
+        throw Fault(file.string() + ": expected a file inside " + directory.string() + ", found a link to " +
+                    real.string());
+    }
+    return file;
+}
+
+fs::path existing(const fs::path& directory, const fs::path& name) {
+    const fs::path file = inside(directory, name);
     std::error_code error;
     if (!fs::is_regular_file(file, error)) throw Fault(file.string() + ": is missing");
     return file;
@@ -88,7 +107,7 @@ std::vector<fs::path> layer_files(const Fields& fields, const fs::path& director
     const std::uint64_t layers = fields.count("axmodel_num", kMaxLayers);
     for (std::uint64_t l = 0; l < layers; ++l) {
         std::string name = pattern;
-        files.push_back(existing(directory / name.replace(place, 2, std::to_string(l))));
+        files.push_back(existing(directory, name.replace(place, 2, std::to_string(l))));
     }
     return files;
 }
@@ -136,17 +155,17 @@ Sampling read_sampling(const Fields& fields) {
 
 SetConfig read_set_config(const fs::path& directory) {
     if (!fs::is_directory(directory)) throw Fault(directory.string() + ": is not a directory");
-    const Fields fields(directory / "config.json");
+    const Fields fields(inside(directory, "config.json"));
     SetConfig config;
     config.layers = layer_files(fields, directory);
-    config.post = existing(directory / fields.text("filename_post_axmodel"));
-    config.embedding = existing(directory / fields.text("filename_tokens_embed"));
+    config.post = existing(directory, fields.text("filename_post_axmodel"));
+    config.embedding = existing(directory, fields.text("filename_tokens_embed"));
     config.vocab = fields.count("tokens_embed_num", kMaxDimension);
     config.hidden = fields.count("tokens_embed_size", kMaxDimension);
     read_eos(fields, config);
     check_embedding(config);
     const fs::path post_config =
-        directory / (fields.has("post_config_path") ? fields.text("post_config_path") : "post_config.json");
+        inside(directory, fields.has("post_config_path") ? fields.text("post_config_path") : "post_config.json");
     if (fs::exists(post_config)) config.sampling = read_sampling(Fields(post_config));
     return config;
 }

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <csignal>
 
+#include "crash.hpp"
 #include "faults.hpp"
 
 namespace runner::signals {
@@ -20,6 +21,7 @@ std::array<int, 2> wake{-1, -1};  // a byte arrives here with each signal, so th
 void note(int signal) {
     const int saved = errno;
     received = signal;
+    limit_teardown(kExitSignal + signal);
     const char byte = 0;
     [[maybe_unused]] const ssize_t written = write(wake[1], &byte, 1);
     errno = saved;

@@ -2,9 +2,10 @@
 #pragma once
 
 #include "axcl_abi.hpp"
+#include "boundary.hpp"
 #include "runtime.hpp"
 
-#define SIM_DECLARE(result, name, arguments) extern "C" __attribute__((visibility("default"))) result name arguments;
+#define SIM_DECLARE(result, name, arguments) extern "C" __attribute__((visibility("default"))) result name arguments noexcept;
 AXCL_FUNCTIONS(SIM_DECLARE)
 AXCL_OPTIONAL_FUNCTIONS(SIM_DECLARE)
 AXCL_SIMULATOR_FUNCTIONS(SIM_DECLARE)

@@ -55,19 +55,19 @@ axcl::Error model_type(const Runtime& runtime, axcl::ModelId model, axcl::ModelK
 
 }  // namespace
 
-axcl::Error axclrtEngineInit(axcl::VnpuKind kind) {
+axcl::Error axclrtEngineInit(axcl::VnpuKind kind) noexcept try {
     auto& runtime = counted(Call::axclrtEngineInit);
     return runtime.is_bound() ? runtime.engine_init(kind) : axcl::kNoBoundContext;
-}
+} SIM_BOUNDARY(axclrtEngineInit)
 
-axcl::Error axclrtEngineFinalize() {
+axcl::Error axclrtEngineFinalize() noexcept try {
     auto& runtime = counted(Call::axclrtEngineFinalize);
     if (!runtime.is_bound()) return axcl::kNoBoundContext;
     runtime.engine_finalize();
     return axcl::kSuccess;
-}
+} SIM_BOUNDARY(axclrtEngineFinalize)
 
-axcl::Error axclrtEngineGetVNpuKind(axcl::VnpuKind* kind) {
+axcl::Error axclrtEngineGetVNpuKind(axcl::VnpuKind* kind) noexcept try {
     const auto& runtime = counted(Call::axclrtEngineGetVNpuKind);
     if (kind == nullptr) return axcl::kEngineNull;
     if (!runtime.is_bound()) return axcl::kNoBoundContext;
@@ -75,39 +75,39 @@ axcl::Error axclrtEngineGetVNpuKind(axcl::VnpuKind* kind) {
     if (!found) return axcl::kEngineExecute;
     *kind = *found;
     return axcl::kSuccess;
-}
+} SIM_BOUNDARY(axclrtEngineGetVNpuKind)
 
-axcl::Error axclrtEngineLoadFromFile(const char* path, axcl::ModelId* model) {
+axcl::Error axclrtEngineLoadFromFile(const char* path, axcl::ModelId* model) noexcept try {
     auto& runtime = counted(Call::axclrtEngineLoadFromFile);
     if (path == nullptr || model == nullptr) return axcl::kEngineNull;
     return load_file(runtime, path, *model);
-}
+} SIM_BOUNDARY(axclrtEngineLoadFromFile)
 
-axcl::Error axclrtEngineLoadFromMem(const void* device, std::uint64_t size, axcl::ModelId* model) {
+axcl::Error axclrtEngineLoadFromMem(const void* device, std::uint64_t size, axcl::ModelId* model) noexcept try {
     auto& runtime = counted(Call::axclrtEngineLoadFromMem);
     if (model == nullptr) return axcl::kEngineNull;
     return load_memory(runtime, device, size, *model);
-}
+} SIM_BOUNDARY(axclrtEngineLoadFromMem)
 
-axcl::Error axclrtEngineUnload(axcl::ModelId model) {
+axcl::Error axclrtEngineUnload(axcl::ModelId model) noexcept try {
     auto& runtime = counted(Call::axclrtEngineUnload);
     if (model == 0) return axcl::kEngineIllegal;
     return runtime.is_bound() ? runtime.unload(model) : axcl::kNoBoundContext;
-}
+} SIM_BOUNDARY(axclrtEngineUnload)
 
-const char* axclrtEngineGetModelCompilerVersion(axcl::ModelId model) {
+const char* axclrtEngineGetModelCompilerVersion(axcl::ModelId model) noexcept try {
     const auto engine = counted(Call::axclrtEngineGetModelCompilerVersion).engine(model);
     return engine == nullptr ? nullptr : engine->compiler_version.c_str();
-}
+} SIM_BOUNDARY(axclrtEngineGetModelCompilerVersion)
 
-axcl::Error axclrtEngineSetAffinity(axcl::ModelId model, axcl::EngineSet set) {
+axcl::Error axclrtEngineSetAffinity(axcl::ModelId model, axcl::EngineSet set) noexcept try {
     auto& runtime = counted(Call::axclrtEngineSetAffinity);
     if (model == 0 || set == 0) return axcl::kEngineIllegal;
     if (!runtime.is_bound()) return axcl::kNoBoundContext;
     return runtime.set_affinity(model, set) ? axcl::kSuccess : axcl::kEngineIllegal;
-}
+} SIM_BOUNDARY(axclrtEngineSetAffinity)
 
-axcl::Error axclrtEngineGetAffinity(axcl::ModelId model, axcl::EngineSet* set) {
+axcl::Error axclrtEngineGetAffinity(axcl::ModelId model, axcl::EngineSet* set) noexcept try {
     const auto& runtime = counted(Call::axclrtEngineGetAffinity);
     if (set == nullptr) return axcl::kEngineNull;
     if (!runtime.is_bound()) return axcl::kNoBoundContext;
@@ -115,68 +115,68 @@ axcl::Error axclrtEngineGetAffinity(axcl::ModelId model, axcl::EngineSet* set) {
     if (!found) return axcl::kEngineIllegal;
     *set = *found;
     return axcl::kSuccess;
-}
+} SIM_BOUNDARY(axclrtEngineGetAffinity)
 
-axcl::Error axclrtEngineSetContextAffinity(axcl::ModelId, axcl::EngineContextId, axcl::EngineSet) {
+axcl::Error axclrtEngineSetContextAffinity(axcl::ModelId, axcl::EngineContextId, axcl::EngineSet) noexcept try {
     counted(Call::axclrtEngineSetContextAffinity);
     return axcl::kEngineUnsupported;
-}
+} SIM_BOUNDARY(axclrtEngineSetContextAffinity)
 
-axcl::Error axclrtEngineGetContextAffinity(axcl::ModelId, axcl::EngineContextId, axcl::EngineSet*) {
+axcl::Error axclrtEngineGetContextAffinity(axcl::ModelId, axcl::EngineContextId, axcl::EngineSet*) noexcept try {
     counted(Call::axclrtEngineGetContextAffinity);
     return axcl::kEngineUnsupported;
-}
+} SIM_BOUNDARY(axclrtEngineGetContextAffinity)
 
-axcl::Error axclrtEngineGetUsage(const char* path, std::int64_t* sys, std::int64_t* cmm) {
+axcl::Error axclrtEngineGetUsage(const char* path, std::int64_t* sys, std::int64_t* cmm) noexcept try {
     auto& runtime = counted(Call::axclrtEngineGetUsage);
     if (path == nullptr || sys == nullptr || cmm == nullptr) return axcl::kEngineNull;
     axcl::ModelId model = 0;
     const axcl::Error loaded = load_file(runtime, path, model);
     return with_model(runtime, loaded, model, [&](axcl::ModelId id) { return usage(runtime, id, sys, cmm); });
-}
+} SIM_BOUNDARY(axclrtEngineGetUsage)
 
-axcl::Error axclrtEngineGetUsageFromMem(const void* device, std::uint64_t size, std::int64_t* sys, std::int64_t* cmm) {
+axcl::Error axclrtEngineGetUsageFromMem(const void* device, std::uint64_t size, std::int64_t* sys, std::int64_t* cmm) noexcept try {
     auto& runtime = counted(Call::axclrtEngineGetUsageFromMem);
     if (sys == nullptr || cmm == nullptr) return axcl::kEngineNull;
     axcl::ModelId model = 0;
     const axcl::Error loaded = load_memory(runtime, device, size, model);
     return with_model(runtime, loaded, model, [&](axcl::ModelId id) { return usage(runtime, id, sys, cmm); });
-}
+} SIM_BOUNDARY(axclrtEngineGetUsageFromMem)
 
-axcl::Error axclrtEngineGetUsageFromModelId(axcl::ModelId model, std::int64_t* sys, std::int64_t* cmm) {
+axcl::Error axclrtEngineGetUsageFromModelId(axcl::ModelId model, std::int64_t* sys, std::int64_t* cmm) noexcept try {
     const auto& runtime = counted(Call::axclrtEngineGetUsageFromModelId);
     if (sys == nullptr || cmm == nullptr) return axcl::kEngineNull;
     return runtime.is_bound() ? usage(runtime, model, sys, cmm) : axcl::kNoBoundContext;
-}
+} SIM_BOUNDARY(axclrtEngineGetUsageFromModelId)
 
-axcl::Error axclrtEngineGetModelType(const char* path, axcl::ModelKind* kind) {
+axcl::Error axclrtEngineGetModelType(const char* path, axcl::ModelKind* kind) noexcept try {
     auto& runtime = counted(Call::axclrtEngineGetModelType);
     if (path == nullptr || kind == nullptr) return axcl::kEngineNull;
     axcl::ModelId model = 0;
     const axcl::Error loaded = load_file(runtime, path, model);
     return with_model(runtime, loaded, model, [&](axcl::ModelId id) { return model_type(runtime, id, kind); });
-}
+} SIM_BOUNDARY(axclrtEngineGetModelType)
 
-axcl::Error axclrtEngineGetModelTypeFromMem(const void* device, std::uint64_t size, axcl::ModelKind* kind) {
+axcl::Error axclrtEngineGetModelTypeFromMem(const void* device, std::uint64_t size, axcl::ModelKind* kind) noexcept try {
     auto& runtime = counted(Call::axclrtEngineGetModelTypeFromMem);
     if (kind == nullptr) return axcl::kEngineNull;
     axcl::ModelId model = 0;
     const axcl::Error loaded = load_memory(runtime, device, size, model);
     return with_model(runtime, loaded, model, [&](axcl::ModelId id) { return model_type(runtime, id, kind); });
-}
+} SIM_BOUNDARY(axclrtEngineGetModelTypeFromMem)
 
-axcl::Error axclrtEngineGetModelTypeFromModelId(axcl::ModelId model, axcl::ModelKind* kind) {
+axcl::Error axclrtEngineGetModelTypeFromModelId(axcl::ModelId model, axcl::ModelKind* kind) noexcept try {
     const auto& runtime = counted(Call::axclrtEngineGetModelTypeFromModelId);
     if (kind == nullptr) return axcl::kEngineNull;
     return runtime.is_bound() ? model_type(runtime, model, kind) : axcl::kNoBoundContext;
-}
+} SIM_BOUNDARY(axclrtEngineGetModelTypeFromModelId)
 
-axcl::Error axclrtEngineCreateContext(axcl::ModelId model, axcl::EngineContextId* context) {
+axcl::Error axclrtEngineCreateContext(axcl::ModelId model, axcl::EngineContextId* context) noexcept try {
     auto& runtime = counted(Call::axclrtEngineCreateContext);
     if (context == nullptr) return axcl::kEngineNull;
     if (model == 0) return axcl::kEngineIllegal;
     return runtime.is_bound() ? runtime.create_engine_context(model, *context) : axcl::kNoBoundContext;
-}
+} SIM_BOUNDARY(axclrtEngineCreateContext)
 
 namespace {
 
@@ -207,16 +207,16 @@ axcl::Error prepare(Runtime& runtime, axcl::ModelId model, axcl::EngineContextId
 
 }  // namespace
 
-axcl::Error axclrtEngineExecute(axcl::ModelId model, axcl::EngineContextId context, std::uint32_t group, axcl::Io io) {
+axcl::Error axclrtEngineExecute(axcl::ModelId model, axcl::EngineContextId context, std::uint32_t group, axcl::Io io) noexcept try {
     auto& runtime = counted(Call::axclrtEngineExecute);
     Execution execution;
     const axcl::Error error = prepare(runtime, model, context, group, io, execution);
     if (error != axcl::kSuccess) return error;
     return runtime.execute(*execution.engine, execution.group, execution.bindings, execution.reused_io);
-}
+} SIM_BOUNDARY(axclrtEngineExecute)
 
 axcl::Error axclrtEngineExecuteAsync(axcl::ModelId model, axcl::EngineContextId context, std::uint32_t group, axcl::Io io,
-                                     axcl::Stream stream) {
+                                     axcl::Stream stream) noexcept try {
     auto& runtime = counted(Call::axclrtEngineExecuteAsync);
     if (stream == nullptr) return axcl::kStreamNull;
     Execution execution;
@@ -228,4 +228,4 @@ axcl::Error axclrtEngineExecuteAsync(axcl::ModelId model, axcl::EngineContextId 
         return runtime.execute(*execution.engine, execution.group, execution.bindings, execution.reused_io);
     });
     return axcl::kSuccess;
-}
+} SIM_BOUNDARY(axclrtEngineExecuteAsync)

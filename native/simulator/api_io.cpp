@@ -87,7 +87,7 @@ axcl::Error by_name(Runtime& runtime, axcl::Io io, Side side, const char* name, 
 
 }  // namespace
 
-axcl::Error axclrtEngineGetIOInfo(axcl::ModelId model, axcl::IoInfo* info) {
+axcl::Error axclrtEngineGetIOInfo(axcl::ModelId model, axcl::IoInfo* info) noexcept try {
     auto& runtime = counted(Call::axclrtEngineGetIOInfo);
     if (info == nullptr) return axcl::kEngineNull;
     if (model == 0) return axcl::kEngineIllegal;
@@ -97,128 +97,128 @@ axcl::Error axclrtEngineGetIOInfo(axcl::ModelId model, axcl::IoInfo* info) {
     auto description = std::make_shared<sim::IoDescription>(sim::IoDescription{engine});
     *info = runtime.descriptions.add(std::move(description));
     return axcl::kSuccess;
-}
+} SIM_BOUNDARY(axclrtEngineGetIOInfo)
 
-axcl::Error axclrtEngineDestroyIOInfo(axcl::IoInfo info) {
+axcl::Error axclrtEngineDestroyIOInfo(axcl::IoInfo info) noexcept try {
     return counted(Call::axclrtEngineDestroyIOInfo).descriptions.remove(info) == nullptr ? axcl::kEngineNull : axcl::kSuccess;
-}
+} SIM_BOUNDARY(axclrtEngineDestroyIOInfo)
 
-axcl::Error axclrtEngineGetShapeGroupsCount(axcl::IoInfo info, std::int32_t* count) {
+axcl::Error axclrtEngineGetShapeGroupsCount(axcl::IoInfo info, std::int32_t* count) noexcept try {
     const auto found = counted(Call::axclrtEngineGetShapeGroupsCount).descriptions.find(info);
     if (found == nullptr || count == nullptr) return axcl::kEngineNull;
     *count = static_cast<std::int32_t>(found->engine->groups.size());
     return axcl::kSuccess;
-}
+} SIM_BOUNDARY(axclrtEngineGetShapeGroupsCount)
 
-std::uint32_t axclrtEngineGetNumInputs(axcl::IoInfo info) {
+std::uint32_t axclrtEngineGetNumInputs(axcl::IoInfo info) noexcept try {
     return slot_count(counted(Call::axclrtEngineGetNumInputs), info, Side::input);
-}
+} SIM_BOUNDARY(axclrtEngineGetNumInputs)
 
-std::uint32_t axclrtEngineGetNumOutputs(axcl::IoInfo info) {
+std::uint32_t axclrtEngineGetNumOutputs(axcl::IoInfo info) noexcept try {
     return slot_count(counted(Call::axclrtEngineGetNumOutputs), info, Side::output);
-}
+} SIM_BOUNDARY(axclrtEngineGetNumOutputs)
 
-std::uint64_t axclrtEngineGetInputSizeByIndex(axcl::IoInfo info, std::uint32_t group, std::uint32_t index) {
+std::uint64_t axclrtEngineGetInputSizeByIndex(axcl::IoInfo info, std::uint32_t group, std::uint32_t index) noexcept try {
     return slot_size(counted(Call::axclrtEngineGetInputSizeByIndex), info, Side::input, group, index);
-}
+} SIM_BOUNDARY(axclrtEngineGetInputSizeByIndex)
 
-std::uint64_t axclrtEngineGetOutputSizeByIndex(axcl::IoInfo info, std::uint32_t group, std::uint32_t index) {
+std::uint64_t axclrtEngineGetOutputSizeByIndex(axcl::IoInfo info, std::uint32_t group, std::uint32_t index) noexcept try {
     return slot_size(counted(Call::axclrtEngineGetOutputSizeByIndex), info, Side::output, group, index);
-}
+} SIM_BOUNDARY(axclrtEngineGetOutputSizeByIndex)
 
-const char* axclrtEngineGetInputNameByIndex(axcl::IoInfo info, std::uint32_t index) {
+const char* axclrtEngineGetInputNameByIndex(axcl::IoInfo info, std::uint32_t index) noexcept try {
     return slot_name(counted(Call::axclrtEngineGetInputNameByIndex), info, Side::input, index);
-}
+} SIM_BOUNDARY(axclrtEngineGetInputNameByIndex)
 
-const char* axclrtEngineGetOutputNameByIndex(axcl::IoInfo info, std::uint32_t index) {
+const char* axclrtEngineGetOutputNameByIndex(axcl::IoInfo info, std::uint32_t index) noexcept try {
     return slot_name(counted(Call::axclrtEngineGetOutputNameByIndex), info, Side::output, index);
-}
+} SIM_BOUNDARY(axclrtEngineGetOutputNameByIndex)
 
-std::int32_t axclrtEngineGetInputIndexByName(axcl::IoInfo info, const char* name) {
+std::int32_t axclrtEngineGetInputIndexByName(axcl::IoInfo info, const char* name) noexcept try {
     return slot_index(counted(Call::axclrtEngineGetInputIndexByName), info, Side::input, name);
-}
+} SIM_BOUNDARY(axclrtEngineGetInputIndexByName)
 
-std::int32_t axclrtEngineGetOutputIndexByName(axcl::IoInfo info, const char* name) {
+std::int32_t axclrtEngineGetOutputIndexByName(axcl::IoInfo info, const char* name) noexcept try {
     return slot_index(counted(Call::axclrtEngineGetOutputIndexByName), info, Side::output, name);
-}
+} SIM_BOUNDARY(axclrtEngineGetOutputIndexByName)
 
-axcl::Error axclrtEngineGetInputDims(axcl::IoInfo info, std::uint32_t group, std::uint32_t index, axcl::IoDims* dims) {
+axcl::Error axclrtEngineGetInputDims(axcl::IoInfo info, std::uint32_t group, std::uint32_t index, axcl::IoDims* dims) noexcept try {
     return query(counted(Call::axclrtEngineGetInputDims), info, Side::input, group, index, dims, slot_dims);
-}
+} SIM_BOUNDARY(axclrtEngineGetInputDims)
 
-axcl::Error axclrtEngineGetOutputDims(axcl::IoInfo info, std::uint32_t group, std::uint32_t index, axcl::IoDims* dims) {
+axcl::Error axclrtEngineGetOutputDims(axcl::IoInfo info, std::uint32_t group, std::uint32_t index, axcl::IoDims* dims) noexcept try {
     return query(counted(Call::axclrtEngineGetOutputDims), info, Side::output, group, index, dims, slot_dims);
-}
+} SIM_BOUNDARY(axclrtEngineGetOutputDims)
 
-axcl::Error axclrtEngineGetInputDataType(axcl::IoInfo info, std::uint32_t index, axcl::DataType* type) {
+axcl::Error axclrtEngineGetInputDataType(axcl::IoInfo info, std::uint32_t index, axcl::DataType* type) noexcept try {
     return query(counted(Call::axclrtEngineGetInputDataType), info, Side::input, 0, index, type, slot_type);
-}
+} SIM_BOUNDARY(axclrtEngineGetInputDataType)
 
-axcl::Error axclrtEngineGetOutputDataType(axcl::IoInfo info, std::uint32_t index, axcl::DataType* type) {
+axcl::Error axclrtEngineGetOutputDataType(axcl::IoInfo info, std::uint32_t index, axcl::DataType* type) noexcept try {
     return query(counted(Call::axclrtEngineGetOutputDataType), info, Side::output, 0, index, type, slot_type);
-}
+} SIM_BOUNDARY(axclrtEngineGetOutputDataType)
 
-axcl::Error axclrtEngineGetInputDataLayout(axcl::IoInfo info, std::uint32_t index, axcl::DataLayout* layout) {
+axcl::Error axclrtEngineGetInputDataLayout(axcl::IoInfo info, std::uint32_t index, axcl::DataLayout* layout) noexcept try {
     return query(counted(Call::axclrtEngineGetInputDataLayout), info, Side::input, 0, index, layout, slot_layout);
-}
+} SIM_BOUNDARY(axclrtEngineGetInputDataLayout)
 
-axcl::Error axclrtEngineGetOutputDataLayout(axcl::IoInfo info, std::uint32_t index, axcl::DataLayout* layout) {
+axcl::Error axclrtEngineGetOutputDataLayout(axcl::IoInfo info, std::uint32_t index, axcl::DataLayout* layout) noexcept try {
     return query(counted(Call::axclrtEngineGetOutputDataLayout), info, Side::output, 0, index, layout, slot_layout);
-}
+} SIM_BOUNDARY(axclrtEngineGetOutputDataLayout)
 
-axcl::Error axclrtEngineCreateIO(axcl::IoInfo info, axcl::Io* io) {
+axcl::Error axclrtEngineCreateIO(axcl::IoInfo info, axcl::Io* io) noexcept try {
     auto& runtime = counted(Call::axclrtEngineCreateIO);
     const auto found = runtime.descriptions.find(info);
     if (found == nullptr || io == nullptr) return axcl::kEngineNull;
     *io = runtime.bindings.add(std::make_shared<sim::IoBinding>(*found));
     return axcl::kSuccess;
-}
+} SIM_BOUNDARY(axclrtEngineCreateIO)
 
-axcl::Error axclrtEngineDestroyIO(axcl::Io io) {
+axcl::Error axclrtEngineDestroyIO(axcl::Io io) noexcept try {
     return counted(Call::axclrtEngineDestroyIO).bindings.remove(io) == nullptr ? axcl::kEngineNull : axcl::kSuccess;
-}
+} SIM_BOUNDARY(axclrtEngineDestroyIO)
 
-axcl::Error axclrtEngineSetInputBufferByIndex(axcl::Io io, std::uint32_t index, const void* device, std::uint64_t size) {
+axcl::Error axclrtEngineSetInputBufferByIndex(axcl::Io io, std::uint32_t index, const void* device, std::uint64_t size) noexcept try {
     return set_buffer(counted(Call::axclrtEngineSetInputBufferByIndex), io, Side::input, index, device, size);
-}
+} SIM_BOUNDARY(axclrtEngineSetInputBufferByIndex)
 
-axcl::Error axclrtEngineSetOutputBufferByIndex(axcl::Io io, std::uint32_t index, const void* device, std::uint64_t size) {
+axcl::Error axclrtEngineSetOutputBufferByIndex(axcl::Io io, std::uint32_t index, const void* device, std::uint64_t size) noexcept try {
     return set_buffer(counted(Call::axclrtEngineSetOutputBufferByIndex), io, Side::output, index, device, size);
-}
+} SIM_BOUNDARY(axclrtEngineSetOutputBufferByIndex)
 
-axcl::Error axclrtEngineSetInputBufferByName(axcl::Io io, const char* name, const void* device, std::uint64_t size) {
+axcl::Error axclrtEngineSetInputBufferByName(axcl::Io io, const char* name, const void* device, std::uint64_t size) noexcept try {
     auto& runtime = counted(Call::axclrtEngineSetInputBufferByName);
     return by_name(runtime, io, Side::input, name,
                    [&](std::uint32_t index) { return set_buffer(runtime, io, Side::input, index, device, size); });
-}
+} SIM_BOUNDARY(axclrtEngineSetInputBufferByName)
 
-axcl::Error axclrtEngineSetOutputBufferByName(axcl::Io io, const char* name, const void* device, std::uint64_t size) {
+axcl::Error axclrtEngineSetOutputBufferByName(axcl::Io io, const char* name, const void* device, std::uint64_t size) noexcept try {
     auto& runtime = counted(Call::axclrtEngineSetOutputBufferByName);
     return by_name(runtime, io, Side::output, name,
                    [&](std::uint32_t index) { return set_buffer(runtime, io, Side::output, index, device, size); });
-}
+} SIM_BOUNDARY(axclrtEngineSetOutputBufferByName)
 
-axcl::Error axclrtEngineGetInputBufferByIndex(axcl::Io io, std::uint32_t index, void** device, std::uint64_t* size) {
+axcl::Error axclrtEngineGetInputBufferByIndex(axcl::Io io, std::uint32_t index, void** device, std::uint64_t* size) noexcept try {
     return get_buffer(counted(Call::axclrtEngineGetInputBufferByIndex), io, Side::input, index, device, size);
-}
+} SIM_BOUNDARY(axclrtEngineGetInputBufferByIndex)
 
-axcl::Error axclrtEngineGetOutputBufferByIndex(axcl::Io io, std::uint32_t index, void** device, std::uint64_t* size) {
+axcl::Error axclrtEngineGetOutputBufferByIndex(axcl::Io io, std::uint32_t index, void** device, std::uint64_t* size) noexcept try {
     return get_buffer(counted(Call::axclrtEngineGetOutputBufferByIndex), io, Side::output, index, device, size);
-}
+} SIM_BOUNDARY(axclrtEngineGetOutputBufferByIndex)
 
-axcl::Error axclrtEngineGetInputBufferByName(axcl::Io io, const char* name, void** device, std::uint64_t* size) {
+axcl::Error axclrtEngineGetInputBufferByName(axcl::Io io, const char* name, void** device, std::uint64_t* size) noexcept try {
     auto& runtime = counted(Call::axclrtEngineGetInputBufferByName);
     return by_name(runtime, io, Side::input, name,
                    [&](std::uint32_t index) { return get_buffer(runtime, io, Side::input, index, device, size); });
-}
+} SIM_BOUNDARY(axclrtEngineGetInputBufferByName)
 
-axcl::Error axclrtEngineGetOutputBufferByName(axcl::Io io, const char* name, void** device, std::uint64_t* size) {
+axcl::Error axclrtEngineGetOutputBufferByName(axcl::Io io, const char* name, void** device, std::uint64_t* size) noexcept try {
     auto& runtime = counted(Call::axclrtEngineGetOutputBufferByName);
     return by_name(runtime, io, Side::output, name,
                    [&](std::uint32_t index) { return get_buffer(runtime, io, Side::output, index, device, size); });
-}
+} SIM_BOUNDARY(axclrtEngineGetOutputBufferByName)
 
-axcl::Error axclrtEngineSetDynamicBatchSize(axcl::Io io, std::uint32_t) {
+axcl::Error axclrtEngineSetDynamicBatchSize(axcl::Io io, std::uint32_t) noexcept try {
     const auto found = counted(Call::axclrtEngineSetDynamicBatchSize).bindings.find(io);
     return found == nullptr ? axcl::kEngineNull : axcl::kSuccess;
-}
+} SIM_BOUNDARY(axclrtEngineSetDynamicBatchSize)

@@ -102,78 +102,80 @@ axcl::Error queue(Runtime& runtime, axcl::Stream stream, sim::StreamQueue::Task 
 
 }  // namespace
 
-axcl::Error axclrtMalloc(void** out, std::size_t size, axcl::MallocPolicy) {
+axcl::Error axclrtMalloc(void** out, std::size_t size, axcl::MallocPolicy) noexcept try {
     return allocate(counted(Call::axclrtMalloc), out, size);
-}
+} SIM_BOUNDARY(axclrtMalloc)
 
-axcl::Error axclrtMallocCached(void** out, std::size_t size, axcl::MallocPolicy) {
+axcl::Error axclrtMallocCached(void** out, std::size_t size, axcl::MallocPolicy) noexcept try {
     return allocate(counted(Call::axclrtMallocCached), out, size);
-}
+} SIM_BOUNDARY(axclrtMallocCached)
 
-axcl::Error axclrtFree(void* device) {
+axcl::Error axclrtFree(void* device) noexcept try {
     auto& runtime = counted(Call::axclrtFree);
     if (device == nullptr) return axcl::kMemoryNull;
     if (!runtime.is_bound()) return axcl::kNoBoundContext;
     return runtime.memory.release(reinterpret_cast<sim::Address>(device)) ? axcl::kSuccess : not_allocated(device, 0);
-}
+} SIM_BOUNDARY(axclrtFree)
 
-axcl::Error axclrtMallocHost(void** out, std::size_t size) {
+axcl::Error axclrtMallocHost(void** out, std::size_t size) noexcept try {
     counted(Call::axclrtMallocHost);
     if (out == nullptr) return axcl::kMemoryNull;
     void* memory = std::malloc(size == 0 ? 1 : size);
     if (memory == nullptr) return axcl::kMemoryNone;
     *out = memory;
     return axcl::kSuccess;
-}
+} SIM_BOUNDARY(axclrtMallocHost)
 
-axcl::Error axclrtFreeHost(void* host) {
+axcl::Error axclrtFreeHost(void* host) noexcept try {
     counted(Call::axclrtFreeHost);
     std::free(host);
     return axcl::kSuccess;
-}
+} SIM_BOUNDARY(axclrtFreeHost)
 
-axcl::Error axclrtMemFlush(void* device, std::size_t size) { return check_range(counted(Call::axclrtMemFlush), device, size); }
+axcl::Error axclrtMemFlush(void* device, std::size_t size) noexcept try {
+    return check_range(counted(Call::axclrtMemFlush), device, size);
+} SIM_BOUNDARY(axclrtMemFlush)
 
-axcl::Error axclrtMemInvalidate(void* device, std::size_t size) {
+axcl::Error axclrtMemInvalidate(void* device, std::size_t size) noexcept try {
     return check_range(counted(Call::axclrtMemInvalidate), device, size);
-}
+} SIM_BOUNDARY(axclrtMemInvalidate)
 
-axcl::Error axclrtMemset(void* device, std::uint8_t value, std::size_t size) {
+axcl::Error axclrtMemset(void* device, std::uint8_t value, std::size_t size) noexcept try {
     auto& runtime = counted(Call::axclrtMemset);
     if (device == nullptr) return axcl::kMemoryNull;
     if (!runtime.is_bound()) return axcl::kNoBoundContext;
     return fill(runtime, device, value, size);
-}
+} SIM_BOUNDARY(axclrtMemset)
 
-axcl::Error axclrtMemcpy(void* dst, const void* src, std::size_t size, MemcpyKind kind) {
+axcl::Error axclrtMemcpy(void* dst, const void* src, std::size_t size, MemcpyKind kind) noexcept try {
     auto& runtime = counted(Call::axclrtMemcpy);
     if (dst == nullptr || src == nullptr) return axcl::kMemoryNull;
     if (kind != MemcpyKind::host_to_host && !runtime.is_bound()) return axcl::kNoBoundContext;
     return copy(runtime, dst, src, size, kind);
-}
+} SIM_BOUNDARY(axclrtMemcpy)
 
-axcl::Error axclrtMemcmp(const void* left, const void* right, std::size_t size) {
+axcl::Error axclrtMemcmp(const void* left, const void* right, std::size_t size) noexcept try {
     auto& runtime = counted(Call::axclrtMemcmp);
     if (left == nullptr || right == nullptr) return axcl::kMemoryNull;
     if (!runtime.is_bound()) return axcl::kNoBoundContext;
     return compare(runtime, left, right, size);
-}
+} SIM_BOUNDARY(axclrtMemcmp)
 
-axcl::Error axclrtMemsetAsync(void* device, std::uint8_t value, std::size_t size, axcl::Stream stream) {
+axcl::Error axclrtMemsetAsync(void* device, std::uint8_t value, std::size_t size, axcl::Stream stream) noexcept try {
     auto& runtime = counted(Call::axclrtMemsetAsync);
     if (device == nullptr) return axcl::kMemoryNull;
     return queue(runtime, stream, [&runtime, device, value, size] { return fill(runtime, device, value, size); });
-}
+} SIM_BOUNDARY(axclrtMemsetAsync)
 
-axcl::Error axclrtMemcpyAsync(void* dst, const void* src, std::size_t size, MemcpyKind kind, axcl::Stream stream) {
+axcl::Error axclrtMemcpyAsync(void* dst, const void* src, std::size_t size, MemcpyKind kind, axcl::Stream stream) noexcept try {
     auto& runtime = counted(Call::axclrtMemcpyAsync);
     if (dst == nullptr || src == nullptr) return axcl::kMemoryNull;
     if (kind == MemcpyKind::host_to_host) return axcl::kHostToHostAsync;
     return queue(runtime, stream, [&runtime, dst, src, size, kind] { return copy(runtime, dst, src, size, kind); });
-}
+} SIM_BOUNDARY(axclrtMemcpyAsync)
 
-axcl::Error axclrtMemcmpAsync(const void* left, const void* right, std::size_t size, axcl::Stream stream) {
+axcl::Error axclrtMemcmpAsync(const void* left, const void* right, std::size_t size, axcl::Stream stream) noexcept try {
     auto& runtime = counted(Call::axclrtMemcmpAsync);
     if (left == nullptr || right == nullptr) return axcl::kMemoryNull;
     return queue(runtime, stream, [&runtime, left, right, size] { return compare(runtime, left, right, size); });
-}
+} SIM_BOUNDARY(axclrtMemcmpAsync)

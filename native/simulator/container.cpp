@@ -15,7 +15,7 @@ namespace model { constexpr std::uint32_t producer_version = 3, doc_string = 6, 
 namespace graph { constexpr std::uint32_t node = 1, initializer = 5, input = 11, output = 12; }
 namespace node { constexpr std::uint32_t input = 1, output = 2, name = 3, op_type = 4, attribute = 5; }
 namespace attribute { constexpr std::uint32_t name = 1, text = 4; }
-namespace tensor { constexpr std::uint32_t name = 8, raw_data = 9; }
+namespace tensor { constexpr std::uint32_t dims = 1, data_type = 2, name = 8, raw_data = 9, external_data = 13, location = 14; }
 namespace value { constexpr std::uint32_t name = 1, type = 2; }
 namespace type { constexpr std::uint32_t tensor = 1; }
 namespace tensor_type { constexpr std::uint32_t elem = 1, shape = 2; }
@@ -26,9 +26,15 @@ struct Node {
     std::vector<std::string> inputs, outputs;
 };
 
+struct Initializer {
+    Bytes data;
+    std::uint64_t type = 0, elements = 1;
+    bool external = false;
+};
+
 struct Graph {
     std::vector<Node> nodes;
-    std::map<std::string, Bytes, std::less<>> initializers;
+    std::map<std::string, Initializer, std::less<>> initializers;
     std::map<std::string, IoSlot, std::less<>> values;
 };
 
@@ -124,12 +130,25 @@ Node parse_node(Bytes bytes) {
 
 void parse_initializer(Bytes bytes, Graph& out) {
     std::string name;
-    Bytes data;
+    Initializer found;
+    const auto multiply = [&](std::uint64_t dim) {
+        if (__builtin_mul_overflow(found.elements, dim, &found.elements)) throw EngineFault("initializer " + name + ": its dims overflow");
+    };
     for (Message field(bytes); field.next();) {
-        if (field.field() == tensor::name) name = field.text();
-        if (field.field() == tensor::raw_data) data = field.bytes();
+        switch (field.field()) {
+            case tensor::dims:
+                if (field.is_bytes()) for_each_packed(field.bytes(), multiply);
+                else multiply(field.number());
+                break;
+            case tensor::data_type: found.type = field.number(); break;
+            case tensor::name: name = field.text(); break;
+            case tensor::raw_data: found.data = field.bytes(); break;
+            case tensor::external_data: found.external = true; break;
+            case tensor::location: found.external = found.external || field.number() == 1; break;
+            default: break;
+        }
     }
-    if (!out.initializers.emplace(name, data).second) throw EngineFault("initializer " + name + ": stands twice");
+    if (!out.initializers.emplace(name, found).second) throw EngineFault("initializer " + name + ": stands twice");
 }
 
 Graph parse_graph(Bytes bytes) {
@@ -141,7 +160,8 @@ Graph parse_graph(Bytes bytes) {
             case graph::input:
             case graph::output: {
                 IoSlot slot = parse_value(field.bytes());
-                out.values.insert_or_assign(slot.name, std::move(slot));
+                std::string name = slot.name;
+                if (!out.values.emplace(name, std::move(slot)).second) throw EngineFault(name + ": two inputs or outputs of one name");
                 break;
             }
             default: break;
@@ -153,7 +173,15 @@ Graph parse_graph(Bytes bytes) {
 Bytes initializer(const Graph& graph, const Node& node, const std::string& name) {
     const auto found = graph.initializers.find(name);
     if (found == graph.initializers.end()) throw EngineFault(node.name + ": no initializer " + name);
-    return found->second;
+    const Initializer& stored = found->second;
+    if (stored.external) throw EngineFault("initializer " + name + ": external data: it is not in the file");
+    const std::uint64_t width = element_type(stored.type, "initializer " + name).bytes;
+    if (stored.data.size() % width != 0 || stored.elements != stored.data.size() / width) {
+        throw EngineFault("initializer " + name + ": dims disagree with its data (expected " +
+                          std::to_string(stored.elements) + " elements of " + std::to_string(width) + " bytes, found " +
+                          std::to_string(stored.data.size()) + " bytes)");
+    }
+    return stored.data;
 }
 
 std::vector<IoSlot> slots(const Graph& graph, const Node& node, const std::vector<std::string>& names) {
@@ -180,9 +208,22 @@ ContainerGroup make_group(const Graph& graph, const Node& node) {
 }
 
 void check_same_interface(const ContainerGroup& first, const ContainerGroup& other, std::size_t index) {
-    const auto same = [](const IoSlot& a, const IoSlot& b) { return a.type == b.type; };
-    if (!std::ranges::equal(first.inputs, other.inputs, same) || !std::ranges::equal(first.outputs, other.outputs, same)) {
-        throw EngineFault("group " + std::to_string(index) + ": inputs or outputs differ in number or type from group 0's");
+    const std::string suffix = "_" + std::to_string(index);
+    const auto differs = [&](const IoSlot& a, const IoSlot& b) {
+        const std::string plain = a.name.ends_with("_0") ? a.name.substr(0, a.name.size() - 2) : a.name;
+        return a.type != b.type || (b.name != plain + suffix && b.name != a.name + suffix);
+    };
+    for (const auto side : {&ContainerGroup::inputs, &ContainerGroup::outputs}) {
+        const auto &expected = first.*side, &found = other.*side;
+        if (expected.size() != found.size()) {
+            throw EngineFault("group " + std::to_string(index) + ": number of inputs or outputs (expected " +
+                              std::to_string(expected.size()) + ", found " + std::to_string(found.size()) + ")");
+        }
+        for (std::size_t i = 0; i < found.size(); ++i) {
+            if (!differs(expected[i], found[i])) continue;
+            throw EngineFault("group " + std::to_string(index) + ": name or type of an input or output (expected " +
+                              expected[i].name + suffix + ", found " + found[i].name + ")");
+        }
     }
 }
 

@@ -2,7 +2,6 @@
 
 #include <map>
 #include <optional>
-#include <set>
 #include <string_view>
 
 #include "fault.hpp"
@@ -30,28 +29,30 @@ std::vector<std::optional<Packing>> find_uses(const Microcode& code) {
     return uses;
 }
 
+// Tensors may share weights, but all of them together hold at most twice what the blob holds.
+void check_total(const Microcode& code, std::uint64_t blob) {
+    std::uint64_t left = 2 * blob;
+    for (std::size_t i = 0; i < code.tensors.size(); ++i) {
+        const std::uint64_t elements = std::uint64_t{code.tensors[i].rows} * code.tensors[i].cols;
+        if (elements > left / element_bytes(code.tensors[i].codec)) {
+            throw EngineFault("microcode: tensor " + std::to_string(i) + ": all tensors hold more elements than the weights");
+        }
+        left -= elements * element_bytes(code.tensors[i].codec);
+    }
+}
+
 using Stores = std::map<const std::byte*, PackedStore>;
 
 Group load_group(const ContainerGroup& source, Stores& stores) {
-    Group group{source.inputs, source.outputs, parse_microcode(source.microcode), {}, source.params.size(), source.microcode.size()};
+    Group group{source.inputs, source.outputs, parse_microcode(source.microcode), {}, source.params.size()};
     check_operations(group.code, source);
+    check_total(group.code, source.params.size());
     PackedStore& store = stores.try_emplace(source.params.data(), source.params).first->second;
     const auto uses = find_uses(group.code);
     for (std::size_t i = 0; i < uses.size(); ++i) {
         group.tensors.push_back(uses[i] ? store.get(group.code.tensors[i], *uses[i]) : nullptr);
     }
     return group;
-}
-
-std::uint64_t count_packed(const std::vector<Group>& groups) {
-    std::set<const Packed*> distinct;
-    std::uint64_t size = 0;
-    for (const Group& group : groups) {
-        for (const auto& tensor : group.tensors) {
-            if (tensor != nullptr && distinct.insert(tensor.get()).second) size += tensor->size;
-        }
-    }
-    return size;
 }
 
 }  // namespace
@@ -69,7 +70,6 @@ Engine load_engine(Bytes file) {
             throw EngineFault("group " + std::to_string(i) + ": " + fault.what());
         }
     }
-    engine.packed_size = count_packed(engine.groups);
     return engine;
 }
 

@@ -16,7 +16,7 @@ struct Group {
     std::vector<IoSlot> inputs, outputs;
     Microcode code;
     std::vector<std::shared_ptr<const Packed>> tensors;  // as in code.tensors; null for one that no operation uses
-    std::uint64_t params_size = 0, microcode_size = 0;
+    std::uint64_t params_size = 0;
 
     bool is_decode() const { return code.m == 1; }
 };
@@ -25,7 +25,6 @@ struct Engine {
     std::string compiler_version;
     std::vector<Group> groups;
     std::uint64_t file_size = 0;
-    std::uint64_t packed_size = 0;  // bytes of distinct packed weights
 };
 
 // Parses, checks and packs. Nothing of `file` is kept. Throws EngineFault.

@@ -13,6 +13,24 @@ namespace {
 constexpr std::size_t kTaskValues = 16384;
 constexpr std::size_t kTasksPerThread = 4;
 
+std::size_t count_registers(const Microcode& code) {
+    std::size_t values = 0;
+    for (const std::uint32_t width : code.registers) values += std::size_t{width} * code.m;
+    return values;
+}
+
+// The dimensions of an ATTEND; who executes it adds the data.
+Attend attend_job(const Group& group, const Operation& operation) {
+    Attend job{};
+    job.m = group.code.m;
+    job.history = group.code.history;
+    job.heads = operation.args[7];
+    job.kv_heads = operation.args[8];
+    job.head_dim = operation.args[9];
+    job.scale = std::bit_cast<float>(operation.args[10]);
+    return job;
+}
+
 }  // namespace
 
 struct Executor::Call {
@@ -30,10 +48,25 @@ struct Executor::Call {
 
 double* Executor::scratch(std::size_t doubles) {
     if (doubles > scratch_size_) {
+        scratch_size_ = 0;
+        scratch_.reset();
         scratch_ = make_aligned<double>(doubles);
         scratch_size_ = doubles;
     }
     return scratch_.get();
+}
+
+std::size_t Executor::scratch_of(const Group& group, const Operation& operation) const {
+    if (operation.opcode == Opcode::matmul) return group.code.m * group.tensors[operation.args[2]]->cols;
+    if (operation.opcode != Opcode::attend) return 0;
+    const Attend job = attend_job(group, operation);
+    return job.scratch() * std::min(threads(), job.chunks() * job.kv_heads);
+}
+
+void Executor::reserve(const Group& group) {
+    const std::size_t values = count_registers(group.code);
+    if (registers_.size() < values) registers_.resize(values);
+    for (const Operation& operation : group.code.operations) scratch(scratch_of(group, operation));
 }
 
 void Executor::each_token(std::size_t tokens, std::size_t width, const std::function<void(std::size_t, std::size_t)>& work) {
@@ -86,15 +119,21 @@ std::size_t Executor::rope(const Call& call, const Operation& operation) {
 }
 
 void Executor::attend(const Call& call, const Operation& operation) {
-    const auto& [q, k, v, dst, k_cache, v_cache, mask, heads, kv_heads, head_dim, scale] = operation.args;
-    const Attend job{call.reg(q), call.reg(k), call.reg(v), call.halves(k_cache), call.halves(v_cache), call.halves(mask),
-                     call.m(), call.group.code.history, heads, kv_heads, head_dim, std::bit_cast<float>(scale), call.reg(dst)};
-    const std::size_t room = (job.scratch() + 7) / 8 * 8;
-    double* memory = scratch(room * threads());
-    const std::size_t chunks = (job.queries() + kQueryChunk - 1) / kQueryChunk;
-    pool_.run(chunks * kv_heads, [&](std::size_t task, std::size_t worker) {
+    const auto& a = operation.args;
+    Attend job = attend_job(call.group, operation);
+    job.q = call.reg(a[0]);
+    job.k = call.reg(a[1]);
+    job.v = call.reg(a[2]);
+    job.out = call.reg(a[3]);
+    job.k_cache = call.halves(a[4]);
+    job.v_cache = call.halves(a[5]);
+    job.mask = call.halves(a[6]);
+    const std::size_t room = job.scratch(), chunks = job.chunks(), tasks = chunks * job.kv_heads;
+    double* memory = scratch(room * std::min(threads(), tasks));
+    pool_.run(tasks, [&](std::size_t task, std::size_t worker) {
         const std::size_t first = task % chunks * kQueryChunk;
-        kernels_.attend(job, task / chunks, first, std::min(job.queries(), first + kQueryChunk), memory + worker * room);
+        double* const own = memory + (tasks < threads() ? task : worker) * room;
+        kernels_.attend(job, task / chunks, first, std::min(job.queries(), first + kQueryChunk), own);
     });
 }
 
@@ -135,9 +174,7 @@ std::size_t Executor::execute(const Call& call, const Operation& operation) {
 std::size_t Executor::run(const Group& group, const std::vector<const std::byte*>& inputs,
                           const std::vector<std::byte*>& outputs) {
     Call call{group, inputs, outputs, {}};
-    std::size_t values = 0;
-    for (const std::uint32_t width : group.code.registers) values += std::size_t{width} * group.code.m;
-    if (registers_.size() < values) registers_.resize(values);
+    if (const std::size_t values = count_registers(group.code); registers_.size() < values) registers_.resize(values);
     float* next = registers_.data();
     for (const std::uint32_t width : group.code.registers) {
         call.registers.push_back(next);

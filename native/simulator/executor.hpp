@@ -18,7 +18,9 @@ public:
     // Returns how many positions lay beyond the RoPE tables (their rows are NaN).
     std::size_t run(const Group& group, const std::vector<const std::byte*>& inputs, const std::vector<std::byte*>& outputs);
 
-    const KernelTable& kernels() const { return kernels_; }
+    // Takes the memory that calls of this group need, so that none of them has to. Throws std::bad_alloc.
+    void reserve(const Group& group);
+
     std::size_t threads() const { return pool_.size(); }
 
 private:
@@ -36,6 +38,7 @@ private:
     std::size_t execute(const Call& call, const Operation& operation);
 
     void each_token(std::size_t tokens, std::size_t width, const std::function<void(std::size_t, std::size_t)>& work);
+    std::size_t scratch_of(const Group& group, const Operation& operation) const;
     double* scratch(std::size_t doubles);
 
     const KernelTable& kernels_;

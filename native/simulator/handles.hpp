@@ -4,6 +4,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace sim {
@@ -33,10 +34,10 @@ public:
         for (const auto& [handle, object] : objects_) out.push_back(object);
         return out;
     }
-    void clear() {
-        std::unordered_map<void*, std::shared_ptr<T>> dropped;
+    // All at once, as `remove` takes one: every object has exactly one taker.
+    std::unordered_map<void*, std::shared_ptr<T>> take_all() {
         const std::lock_guard lock(mutex_);
-        dropped.swap(objects_);
+        return std::exchange(objects_, {});
     }
 
 private:

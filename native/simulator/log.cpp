@@ -11,6 +11,10 @@ std::atomic<std::int32_t> current_level{kDefaultLogLevel};
 
 }  // namespace
 
+void log_error(const char* about, const char* reason) noexcept {
+    if (current_level <= kError) std::fprintf(stderr, "axcl_rt: %s: %s\n", about, reason);
+}
+
 void log_error(const std::string& line) {
     if (current_level <= kError) std::fprintf(stderr, "axcl_rt: %s\n", line.c_str());
 }

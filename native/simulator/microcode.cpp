@@ -105,17 +105,17 @@ Piece parse_piece(Reader& reader) {
     return piece;
 }
 
-void assign_pieces(const std::vector<Piece>& pieces, const PieceRange& range, std::size_t index, TensorCode& tensor) {
+// Tensors take the pieces in their order, each piece once: what is read is never larger than what was written.
+void parse_pieces(Reader& reader, const PieceRange& range, PieceRange& left, std::size_t index, TensorCode& tensor) {
     const std::string where = "tensor " + std::to_string(index);
-    if (range.first > pieces.size() || range.count > pieces.size() - range.first) {
-        refuse(where + ": last piece, at most", pieces.size(), std::uint64_t{range.first} + range.count);
-    }
+    if (range.count > left.count) refuse(where + ": number of pieces, at most", left.count, range.count);
+    if (range.first != left.first) refuse(where + ": first piece", left.first, range.first);
+    left = {left.first + range.count, left.count - range.count};
     std::uint64_t row = 0;
     for (std::uint32_t i = 0; i < range.count; ++i) {
-        const Piece& piece = pieces[range.first + i];
+        const Piece& piece = tensor.pieces.emplace_back(parse_piece(reader));
         if (piece.first_row != row || piece.rows == 0) refuse(where + ": first row of a piece", row, piece.first_row);
         row += piece.rows;
-        tensor.pieces.push_back(piece);
     }
     if (row != tensor.rows) refuse(where + ": rows of its pieces", tensor.rows, row);
 }
@@ -139,9 +139,9 @@ Microcode parse_microcode(Bytes bytes) {
     parse_registers(reader, counts.registers, code);
     std::vector<PieceRange> ranges;
     for (std::uint32_t i = 0; i < counts.tensors; ++i) ranges.push_back(parse_tensor(reader, i, code.tensors.emplace_back()));
-    std::vector<Piece> pieces;
-    for (std::uint32_t i = 0; i < counts.pieces; ++i) pieces.push_back(parse_piece(reader));
-    for (std::size_t i = 0; i < ranges.size(); ++i) assign_pieces(pieces, ranges[i], i, code.tensors[i]);
+    PieceRange left{0, counts.pieces};
+    for (std::size_t i = 0; i < ranges.size(); ++i) parse_pieces(reader, ranges[i], left, i, code.tensors[i]);
+    if (left.count != 0) refuse("pieces of no tensor", 0, left.count);
     for (std::uint32_t i = 0; i < counts.operations; ++i) code.operations.push_back(parse_operation(reader));
     return code;
 }

@@ -13,6 +13,7 @@ inline constexpr std::uint32_t kNoTensor = 0xFFFFFFFF;
 
 enum class Kind : std::uint32_t { layer = 1, post = 2 };
 enum class Codec : std::uint32_t { bf16 = 1, fp32 = 2 };
+inline constexpr std::uint64_t element_bytes(Codec codec) { return codec == Codec::bf16 ? 2 : 4; }
 enum class Opcode : std::uint32_t {
     load = 1,
     store = 2,

@@ -13,7 +13,7 @@ constexpr std::uint32_t kMaxColumns = 1U << 20U;
 class Checker {
 public:
     Checker(const Microcode& code, const ContainerGroup& group)
-        : code_(code), group_(group), written_(code.registers.size(), false) {}
+        : code_(code), group_(group), written_(code.registers.size(), false), stored_(group.outputs.size(), false) {}
 
     void check(const Operation& operation, std::size_t index) {
         index_ = index;
@@ -28,6 +28,12 @@ public:
             case Opcode::glu: return glu(a[0], a[1], a[2], a[3]);
             case Opcode::add: return add(a[0], a[1], a[2]);
             case Opcode::round: read(a[0]); return;
+        }
+    }
+
+    void check_stored() const {
+        for (std::size_t slot = 0; slot < stored_.size(); ++slot) {
+            if (!stored_[slot]) throw EngineFault("microcode: output " + group_.outputs[slot].name + " is never stored");
         }
     }
 
@@ -66,8 +72,9 @@ private:
     const IoSlot& input(std::uint32_t index) const { return io(group_.inputs, index, axcl::DataType::bf16); }
 
     void load(std::uint32_t dst, std::uint32_t slot) { same("elements of the input", write(dst) * code_.m, input(slot).elements); }
-    void store(std::uint32_t src, std::uint32_t slot) const {
+    void store(std::uint32_t src, std::uint32_t slot) {
         same("elements of the output", read(src) * code_.m, io(group_.outputs, slot, axcl::DataType::bf16).elements);
+        stored_[slot] = true;
     }
     void vector(std::uint32_t index, std::uint64_t size) const {
         same("rows of a vector", 1, tensor(index).rows);
@@ -122,7 +129,7 @@ private:
 
     const Microcode& code_;
     const ContainerGroup& group_;
-    std::vector<bool> written_;
+    std::vector<bool> written_, stored_;
     std::size_t index_ = 0;
 };
 
@@ -131,6 +138,7 @@ private:
 void check_operations(const Microcode& code, const ContainerGroup& group) {
     Checker checker(code, group);
     for (std::size_t i = 0; i < code.operations.size(); ++i) checker.check(code.operations[i], i);
+    checker.check_stored();
 }
 
 }  // namespace sim

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <functional>
 #include <string>
+#include <string_view>
 
 #include "fault.hpp"
 
@@ -11,8 +13,6 @@ namespace sim {
 namespace {
 
 constexpr std::size_t kHalf = kPanelRows / 2;
-
-std::size_t element_bytes(Codec codec) { return codec == Codec::bf16 ? 2 : 4; }
 
 // Byte offsets of indices 0..count-1 of one axis.
 std::vector<std::int64_t> axis_offsets(const std::vector<Digit>& digits, std::uint32_t count) {
@@ -146,6 +146,21 @@ std::size_t packed_bytes(const TensorCode& tensor, Packing packing) {
     return rows * tensor.cols * element_bytes(tensor.codec);
 }
 
+std::size_t hash_bytes(const void* data, std::size_t size) {
+    return std::hash<std::string_view>{}({static_cast<const char*>(data), size});
+}
+
+std::size_t hash_pieces(const TensorCode& tensor) {
+    std::vector<std::uint64_t> words{tensor.rows, tensor.cols};
+    for (const Piece& piece : tensor.pieces) {
+        words.insert(words.end(), {piece.rows, piece.base_bits});
+        for (const auto* digits : {&piece.row_digits, &piece.col_digits}) {
+            for (const Digit& digit : *digits) words.insert(words.end(), {static_cast<std::uint64_t>(digit.stride_bits), digit.size});
+        }
+    }
+    return hash_bytes(words.data(), words.size() * sizeof words[0]);
+}
+
 }  // namespace
 
 Packed pack_tensor(const TensorCode& tensor, Packing packing, Bytes blob) {
@@ -165,23 +180,27 @@ Packed pack_tensor(const TensorCode& tensor, Packing packing, Bytes blob) {
     return packed;
 }
 
-std::shared_ptr<const Packed> PackedStore::shared(Packed&& packed) const {
-    for (const Entry& entry : entries_) {
-        const Packed& other = *entry.packed;
+std::shared_ptr<const Packed> PackedStore::shared(Packed&& packed) {
+    const std::size_t hash = hash_bytes(packed.data.get(), packed.size);
+    const auto [first, last] = packed_.equal_range(hash);
+    for (auto entry = first; entry != last; ++entry) {
+        const Packed& other = *entry->second;
         if (other.packing == packed.packing && other.codec == packed.codec && other.rows == packed.rows &&
             other.cols == packed.cols && std::memcmp(other.data.get(), packed.data.get(), packed.size) == 0) {
-            return entry.packed;
+            return entry->second;
         }
     }
-    return std::make_shared<const Packed>(std::move(packed));
+    return packed_.emplace(hash, std::make_shared<const Packed>(std::move(packed)))->second;
 }
 
 std::shared_ptr<const Packed> PackedStore::get(const TensorCode& tensor, Packing packing) {
-    for (const Entry& entry : entries_) {
-        if (entry.packing == packing && entry.tensor == tensor) return entry.packed;
+    const std::size_t hash = hash_pieces(tensor);
+    const auto [first, last] = entries_.equal_range(hash);
+    for (auto entry = first; entry != last; ++entry) {
+        if (entry->second.packing == packing && entry->second.tensor == tensor) return entry->second.packed;
     }
     auto packed = shared(pack_tensor(tensor, packing, blob_));
-    entries_.push_back({tensor, packing, packed});
+    entries_.emplace(hash, Entry{tensor, packing, packed});
     return packed;
 }
 

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
-#include <vector>
+#include <unordered_map>
 
 #include "microcode.hpp"
 
@@ -58,10 +58,11 @@ private:
         Packing packing;
         std::shared_ptr<const Packed> packed;
     };
-    std::shared_ptr<const Packed> shared(Packed&& packed) const;
+    std::shared_ptr<const Packed> shared(Packed&& packed);
 
     Bytes blob_;
-    std::vector<Entry> entries_;
+    std::unordered_multimap<std::size_t, Entry> entries_;                         // by the hash of the tensor's pieces
+    std::unordered_multimap<std::size_t, std::shared_ptr<const Packed>> packed_;  // by the hash of their content
 };
 
 }  // namespace sim

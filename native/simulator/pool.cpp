@@ -1,5 +1,7 @@
 #include "pool.hpp"
 
+#include <thread>
+
 namespace sim {
 namespace {
 
@@ -16,8 +18,23 @@ void relax() {
 
 }  // namespace
 
+// Small stacks: 64 of the usual 8 MiB are what a process with a limited address space does not have.
 ThreadPool::ThreadPool(unsigned threads) {
-    for (unsigned i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+    constexpr std::size_t stack = std::size_t{512} << 10U;
+    workers_.reserve(threads);
+    const auto start = [](void* self) -> void* {
+        auto* pool = static_cast<ThreadPool*>(self);
+        pool->work(++pool->started_);
+        return nullptr;
+    };
+    pthread_attr_t attributes;
+    if (pthread_attr_init(&attributes) != 0) return;
+    pthread_attr_setstacksize(&attributes, stack);
+    pthread_t worker{};
+    while (workers_.size() + 1 < threads && pthread_create(&worker, &attributes, start, this) == 0) {
+        workers_.push_back(worker);
+    }
+    pthread_attr_destroy(&attributes);
 }
 
 ThreadPool::~ThreadPool() {
@@ -27,7 +44,7 @@ ThreadPool::~ThreadPool() {
         turn_ += 1;
     }
     wake_.notify_all();
-    for (std::thread& worker : workers_) worker.join();
+    for (const pthread_t worker : workers_) pthread_join(worker, nullptr);
 }
 
 void ThreadPool::drain(const Job& job, std::size_t worker) {

@@ -1,13 +1,14 @@
 // A persistent pool: one caller at a time spreads numbered tasks over all threads and takes part itself.
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 namespace sim {
@@ -16,6 +17,7 @@ class ThreadPool {
 public:
     using Task = std::function<void(std::size_t task, std::size_t worker)>;
 
+    // With fewer threads than asked for where the system gives no more.
     explicit ThreadPool(unsigned threads);
     ~ThreadPool();
     ThreadPool(const ThreadPool&) = delete;
@@ -35,11 +37,11 @@ private:
     void drain(const Job& job, std::size_t worker);
     Job join_job(std::uint64_t& seen);
 
-    std::vector<std::thread> workers_;
+    std::vector<pthread_t> workers_;
     std::mutex mutex_;
     std::condition_variable wake_;
     std::atomic<std::uint64_t> turn_{0};  // counts jobs; a worker sleeps until it moves
-    std::atomic<std::size_t> next_{0}, active_{0};
+    std::atomic<std::size_t> next_{0}, active_{0}, started_{0};
     Job open_;
     bool ending_ = false;
 };

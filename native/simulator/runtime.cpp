@@ -31,7 +31,7 @@ axcl::Error Runtime::init() {
     if (initialised_) return axcl::kSuccess;
     executor_ = std::make_unique<Executor>(*kernels, settings.threads);
     isa_ = kernels->name;
-    threads_ = settings.threads;
+    threads_ = executor_->threads();
     settings_ = settings;
     wedged_ = settings.wedged;
     loads_ = 0;
@@ -41,12 +41,11 @@ axcl::Error Runtime::init() {
 
 // Everything that lives on the card, or that only the card gives meaning to.
 void Runtime::drop_card() {
-    for (const auto& stream : streams.all()) stream->finish(true);
-    streams.clear();
-    events.clear();
-    bindings.clear();
-    descriptions.clear();
-    contexts.clear();
+    for (const auto& [handle, stream] : streams.take_all()) stream->finish(true);
+    events.take_all();
+    bindings.take_all();
+    descriptions.take_all();
+    contexts.take_all();
     const std::lock_guard lock(mutex_);
     for (const auto& [id, model] : models_) memory.unreserve(model.engine->file_size);
     models_.clear();

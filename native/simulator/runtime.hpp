@@ -79,6 +79,7 @@ public:
 private:
     bool load_must_fail();
     void drop_card();
+    void reserve(const Engine& engine);
     axcl::Error keep(const std::shared_ptr<const Engine>& engine, axcl::ModelId& model);
 
     mutable std::mutex mutex_;  // everything below

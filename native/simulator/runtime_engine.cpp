@@ -47,6 +47,13 @@ bool Runtime::load_must_fail() {
     return settings_.load_fault != 0 && loads_ % settings_.load_fault == 0;
 }
 
+// What its executions will need is taken now: a call must not fail for want of memory.
+void Runtime::reserve(const Engine& engine) {
+    const std::lock_guard npu(npu_);
+    if (executor_ == nullptr) return;
+    for (const Group& group : engine.groups) executor_->reserve(group);
+}
+
 axcl::Error Runtime::keep(const std::shared_ptr<const Engine>& engine, axcl::ModelId& model) {
     // While it loads, a card holds the file and the engine made of it.
     if (!memory.reserve(2 * engine->file_size)) return axcl::kEngineNoMemory;
@@ -67,12 +74,14 @@ axcl::Error Runtime::load(const std::string& name, Bytes file, axcl::ModelId& mo
         return axcl::kEngineExecute;
     }
     try {
-        return keep(std::make_shared<const Engine>(load_engine(file)), model);
+        const auto engine = std::make_shared<const Engine>(load_engine(file));
+        reserve(*engine);
+        return keep(engine, model);
     } catch (const EngineFault& fault) {
         log_error(name + ": " + fault.what());
         return axcl::kEngineDecode;
     } catch (const std::bad_alloc&) {
-        log_error(name + ": the host has no memory for its weights");
+        log_error(name + ": the host has no memory for it");
         return axcl::kEngineNoMemory;
     }
 }

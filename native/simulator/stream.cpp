@@ -4,7 +4,16 @@
 #include <memory>
 #include <utility>
 
+#include "boundary.hpp"
+
 namespace sim {
+namespace {
+
+axcl::Error run(const StreamQueue::Task& task) noexcept try {
+    return task();
+} SIM_BOUNDARY(axclrtSynchronizeStream)
+
+}  // namespace
 
 void StreamQueue::submit(Task task) {
     {
@@ -23,7 +32,7 @@ void StreamQueue::work() {
         tasks_.pop_front();
         busy_ = true;
         lock.unlock();
-        const axcl::Error error = task();
+        const axcl::Error error = run(task);
         lock.lock();
         busy_ = false;
         if (first_error_ == axcl::kSuccess) first_error_ = error;

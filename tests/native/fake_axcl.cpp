@@ -123,6 +123,13 @@ void run_post(const Model& model, const IoObject& io) {
     for (std::uint64_t j = 0; j < vocab; ++j) logits[j] = poison ? 0x7FC0 : (j == (token + 1U) % vocab ? 0x4080 : 0);
 }
 
+// Runs the stack full, as a library with a fault of its own may.
+int overflow(int depth) {
+    volatile char room[4096];
+    room[0] = 1;
+    return room[0] == 1 ? overflow(depth + 1) + room[0] : depth;
+}
+
 json slots(const std::vector<Port>& ports, const std::vector<Slot>& bound) {
     json list = json::object();
     for (std::size_t i = 0; i < ports.size(); ++i) list[ports[i].name] = {bound[i].address, bound[i].bytes};
@@ -327,6 +334,8 @@ EXPORT axcl::Error axclrtEngineExecute(axcl::ModelId id, axcl::EngineContextId, 
     }
     note(entry);
     std::this_thread::sleep_for(std::chrono::milliseconds(option("execute_ms")));
+    if (state().executes + 1 == option("hang_execute")) std::this_thread::sleep_for(std::chrono::seconds(100));
+    if (option("overflow_execute")) return overflow(0);
     if (++state().executes == option("failing_execute")) return axcl::kEngineExecute;
     if (layer)
         run_layer(model, io, group);

@@ -14,7 +14,23 @@ EXPORT void log_many(const double* x, double* y, std::size_t n) {
 }
 
 EXPORT double nll(const std::uint16_t* logits, std::size_t n, std::size_t target) {
-    return runner::negative_log_likelihood({logits, n}, target);
+    runner::ExpTable table;
+    return runner::negative_log_likelihood({logits, n}, target, table);
+}
+
+// By the definition, every exponential computed; `table` must not change a bit.
+EXPORT bool nll_is_exact(const std::uint16_t* logits, std::size_t n, std::size_t rows) {
+    runner::ExpTable table;
+    bool exact = true;
+    for (std::size_t row = 0; row < rows; ++row, logits += n) {
+        const std::span<const std::uint16_t> z(logits, n);
+        double max = runner::bf16_value(z[0]), sum = 0;
+        for (const std::uint16_t bits : z) max = std::max(max, runner::bf16_value(bits));
+        for (const std::uint16_t bits : z) sum += runner::exp_fixed(runner::bf16_value(bits) - max);
+        const double expected = runner::log_fixed(sum) - (runner::bf16_value(z[row]) - max);
+        exact = exact && runner::negative_log_likelihood(z, row, table) == expected;
+    }
+    return exact;
 }
 
 // -1 for logits that the sampler refuses.

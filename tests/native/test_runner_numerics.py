@@ -87,6 +87,11 @@ def test_numerics_nll(native: ctypes.CDLL, vocab: int) -> None:
     assert found == pytest.approx(expected, rel=1e-13, abs=1e-15)
 
 
+def test_numerics_nll_table_changes_no_bit_from_row_to_row(native: ctypes.CDLL) -> None:
+    logits = bf16(np.random.default_rng(5).normal(0, [[1], [8], [0.01], [40]], (4, 3000)))
+    assert native.nll_is_exact(logits.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(3000), ctypes.c_size_t(4)) & 1
+
+
 def test_numerics_nll_has_these_bits_everywhere(native: ctypes.CDLL) -> None:
     logits = bf16(np.arange(1000) % 97 / 8.0)
     found = native.nll(logits.ctypes.data_as(ctypes.c_void_p), ctypes.c_size_t(1000), ctypes.c_size_t(7))

@@ -65,7 +65,9 @@ MICROCODE = [
     (patched(72, "<I", 9), "unknown codec 9"),
     (patched(76, "<I", 31), "rows of its pieces"),
     (patched(80, "<I", 0), "is empty"),
-    (patched(84, "<I", 1), "last piece"),
+    (patched(84, "<I", 1), "first piece"),
+    (patched(88, "<I", 2), "number of pieces"),
+    (patched(88, "<I", 0), "rows of its pieces"),
     (patched(104, "<I", 1), "first row of a piece"),
     (patched(112, "<Q", 1), "does not start on a byte"),
     (patched(112, "<Q", 1 << 40), "outside the weights"),
@@ -107,6 +109,51 @@ def test_a_tensor_larger_than_the_blob(tmp_path: Path, capfd: pytest.CaptureFixt
     refuse(write_engine(tmp_path / "bad.axmodel", [group], weights), "width of the destination", capfd)
 
 
+def test_output_that_is_never_stored(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    group, weights = engine(lambda code: code.operations.pop())
+    refuse(write_engine(tmp_path / "bad.axmodel", [group], weights), "output output is never stored", capfd)
+
+
+def test_tensors_that_share_all_weights(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    def spoil(code: Code) -> None:
+        code.tensors += code.tensors * 2
+
+    group, weights = engine(spoil)
+    refuse(write_engine(tmp_path / "bad.axmodel", [group], weights), "all tensors hold more elements", capfd)
+
+
+def test_many_tensors_that_share_pieces_are_refused_at_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    tensors, pieces = 2000, 1500
+    body = struct.pack("<2I", HIDDEN, HIDDEN) + struct.pack("<5I12x", 1, pieces, 1, 0, pieces) * tensors
+    body += b"".join(piece(row, 1, 0, [(0, 1)], [(0, 1)]) for row in range(pieces))
+    head = struct.pack("<4s10I20x", b"RNEU", 1, 64 + len(body), 2, 0, 1, 0, 2, tensors, pieces, 0)
+    group, weights = engine()
+    path = write_engine(tmp_path / "bad.axmodel", [replace(group, microcode=head + body)], weights)
+    refuse(path, "tensor 1: number of pieces", capfd)
+
+
+@pytest.mark.parametrize("side", ["input", "output"])
+def test_groups_whose_names_are_exchanged(tmp_path: Path, capfd: pytest.CaptureFixture[str], side: str) -> None:
+    groups = []
+    for m in (1, 64):
+        code = Code(m)
+        for index in range(2):
+            code.emit("LOAD", code.register(8), index)
+            code.emit("STORE", index, index)
+        ends = [[Slot(f"{which}_{end}", BF16, (m, 8)) for which in "KV"] for end in ("in", "out")]
+        groups.append(Group(*ends, code.encode()))
+    path = write_engine(tmp_path / "ok.axmodel", groups, b"\0" * 8)
+    with card() as one:
+        assert len(one.load(path).inputs) == 2
+    model = onnx.load(path)
+    names = getattr(model.graph.node[1], side)
+    names[0], names[1] = names[1], names[0]
+    path.write_bytes(model.SerializeToString())
+    refuse(
+        path, f"group 1: name or type of an input or output (expected K_{side[:-3]}_1, found V_{side[:-3]}_1)", capfd
+    )
+
+
 def write_model(path: Path, change: Callable[[onnx.ModelProto], None]) -> Path:
     group, weights = engine()
     write_engine(path, [group], weights)
@@ -141,6 +188,25 @@ def huge(model: onnx.ModelProto) -> None:
         model.graph.input[0].type.tensor_type.shape.dim.add().dim_value = 1 << 30
 
 
+def two_of_one_name(model: onnx.ModelProto) -> None:
+    model.graph.input.append(model.graph.input[0])
+
+
+def wrong_dims(model: onnx.ModelProto) -> None:
+    model.graph.initializer[0].dims[0] += 1
+
+
+def wrong_type(model: onnx.ModelProto) -> None:
+    model.graph.initializer[0].data_type = onnx.TensorProto.FLOAT
+
+
+def external(model: onnx.ModelProto) -> None:
+    blob = model.graph.initializer[0]
+    blob.ClearField("raw_data")
+    blob.data_location = onnx.TensorProto.EXTERNAL
+    blob.external_data.add(key="location", value="../weights.bin")
+
+
 def plain_onnx(model: onnx.ModelProto) -> None:
     model.graph.node[0].op_type = "MatMul"
 
@@ -155,6 +221,10 @@ def plain_onnx(model: onnx.ModelProto) -> None:
         (zero_dim, "dimension 0"),
         (huge, "overflows"),
         (plain_onnx, "not an engine"),
+        (two_of_one_name, "input: two inputs or outputs of one name"),
+        (wrong_dims, "initializer npu_params: dims disagree"),
+        (wrong_type, "initializer npu_params: dims disagree"),
+        (external, "initializer npu_params: external data"),
     ],
 )
 def test_containers_that_lie(

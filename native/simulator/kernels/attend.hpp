@@ -121,10 +121,10 @@ double soften(const AttendTask& task, std::size_t query) {
 
 void attend(const Attend& job, std::size_t kv_head, std::size_t first, std::size_t last, double* scratch) {
     AttendTask task{job, kv_head, first, last - first, scratch, nullptr, nullptr, nullptr};
-    double* const keys = task.queries + kQueryChunk * job.head_dim;
+    double* const keys = task.queries + job.query_doubles();
     task.keys = reinterpret_cast<float*>(keys);
     task.scores = keys + kPanelColumns / 2 * job.head_dim;
-    task.zeros = reinterpret_cast<std::uint8_t*>(task.scores + kQueryChunk * task.columns());
+    task.zeros = reinterpret_cast<std::uint8_t*>(task.scores + job.chunk() * task.columns());
     score_all(task);
     double sums[kQueryChunk];
     for (std::size_t q = 0; q < task.count; ++q) sums[q] = soften(task, q);

@@ -38,9 +38,14 @@ struct Attend {
     std::size_t padded_columns() const {
         return padded_history() + (m + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
     }
+    // Query vectors of one task, at most.
+    std::size_t chunk() const { return queries() < kQueryChunk ? queries() : kQueryChunk; }
+    std::size_t chunks() const { return (queries() + kQueryChunk - 1) / kQueryChunk; }
+    std::size_t query_doubles() const { return (chunk() * head_dim + 7) / 8 * 8; }
     // Doubles of scratch that one task needs: queries, one panel of keys (float32), scores, counts of zeros (bytes).
     std::size_t scratch() const {
-        return kQueryChunk * head_dim + kPanelColumns / 2 * head_dim + kQueryChunk * (padded_columns() + padded_columns() / 128 + 1);
+        const std::size_t room = chunk() * (padded_columns() + padded_columns() / 128 + 1);
+        return (query_doubles() + kPanelColumns / 2 * head_dim + room + 7) / 8 * 8;
     }
 };
 
