@@ -44,7 +44,8 @@ template <typename Number>
 Number parse_within(const std::string& option, const std::string& text, Number low, Number high) {
     const auto number = parse_number<Number>(option, text);
     if (number >= low && number <= high) return number;
-    throw CLI::ValidationError(option, "expected " + std::to_string(low) + " to " + std::to_string(high) + ", found " + text);
+    const std::string expected = "expected " + std::to_string(low) + " to " + std::to_string(high);
+    throw CLI::ValidationError(option, expected + ", found " + text);
 }
 
 nlohmann::json parse_tokens(const std::string& text) {
@@ -61,7 +62,9 @@ nlohmann::json parse_tokens(const std::string& text) {
 
 template <typename Number>
 CLI::Option* add_request(CLI::App& app, Options& o, const char* option, const char* field, const char* help) {
-    const auto take = [&o, option, field](const std::string& text) { o.request[field] = parse_number<Number>(option, text); };
+    const auto take = [&o, option, field](const std::string& text) {
+        o.request[field] = parse_number<Number>(option, text);
+    };
     return app.add_option_function<std::string>(option, take, help);
 }
 

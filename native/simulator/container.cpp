@@ -132,7 +132,8 @@ void parse_initializer(Bytes bytes, Graph& out) {
     std::string name;
     Initializer found;
     const auto multiply = [&](std::uint64_t dim) {
-        if (__builtin_mul_overflow(found.elements, dim, &found.elements)) throw EngineFault("initializer " + name + ": its dims overflow");
+        if (!__builtin_mul_overflow(found.elements, dim, &found.elements)) return;
+        throw EngineFault("initializer " + name + ": its dims overflow");
     };
     for (Message field(bytes); field.next();) {
         switch (field.field()) {
@@ -161,8 +162,8 @@ Graph parse_graph(Bytes bytes) {
             case graph::output: {
                 IoSlot slot = parse_value(field.bytes());
                 std::string name = slot.name;
-                if (!out.values.emplace(name, std::move(slot)).second) throw EngineFault(name + ": two inputs or outputs of one name");
-                break;
+                if (out.values.emplace(name, std::move(slot)).second) break;
+                throw EngineFault(name + ": two inputs or outputs of one name");
             }
             default: break;
         }

@@ -155,7 +155,9 @@ std::size_t hash_pieces(const TensorCode& tensor) {
     for (const Piece& piece : tensor.pieces) {
         words.insert(words.end(), {piece.rows, piece.base_bits});
         for (const auto* digits : {&piece.row_digits, &piece.col_digits}) {
-            for (const Digit& digit : *digits) words.insert(words.end(), {static_cast<std::uint64_t>(digit.stride_bits), digit.size});
+            for (const Digit& digit : *digits) {
+                words.insert(words.end(), {static_cast<std::uint64_t>(digit.stride_bits), digit.size});
+            }
         }
     }
     return hash_bytes(words.data(), words.size() * sizeof words[0]);
