@@ -36,7 +36,9 @@ def evaluate(
     if source.is_dir():
         raise MismatchError("llama.cpp compares GGUF files only, name one with --gguf", file=source)
     if len(source_files(source)) > 1:
-        raise MismatchError("a split GGUF cannot be evaluated, name the same model in one file with --gguf", file=source)
+        raise MismatchError(
+            "a split GGUF cannot be evaluated, name the same model in one file with --gguf", file=source
+        )
     _check_model(directory, manifest, source)
     window = int(manifest.template.options["kv_cache_len"])
     with tempfile.TemporaryDirectory(prefix="engineset-") as scratch:
