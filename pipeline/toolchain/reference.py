@@ -42,6 +42,7 @@ class ReferenceCompiler:
         self.architecture = architecture_of(self.config)
         self._codec = find_codec("bf16_truncated" if options.rounding == "truncate" else options.weight_type)
         self._layer_map = draw_map(self._layer_items(), options.layout_seed, "layer", copies=True)
+        self._tables = rope_tables(self.config, self.options.positions())
         self._post_map = draw_map([self._item(spec) for spec in POST], options.layout_seed, "post", copies=False)
 
     def compile(self) -> list[Path]:
@@ -56,8 +57,7 @@ class ReferenceCompiler:
             self._group(layer, self.options.prefill_len, prefix, prefill=True) for prefix in self.options.ladder()
         ]
         path = self.output / layer_file(self.config, self.options.prefill_len, layer)
-        tables = rope_tables(self.config, self.options.positions())
-        return self._write(path, groups, self._layer_map, names, tables)
+        return self._write(path, groups, self._layer_map, names, self._tables)
 
     def compile_post(self) -> Path:
         program = post_program(self.config, self._operands(self._post_map, prefill=False))

@@ -19,6 +19,14 @@ from tests.helpers.simulator import Call, Card
 
 Inputs = dict[str, npt.NDArray[np.unsignedinteger]]
 OFF = -65536.0
+# dimensions of a model that compiles and runs in a moment
+SMALL = {
+    "hidden_size": 96,
+    "intermediate_size": 200,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 24,
+}
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import random
 from collections.abc import Iterable
 from pathlib import Path
 
 from pipeline.evaluate.llama_abi import load_library
+from pipeline.tokenizer.tokenizer import Tokenizer
+from tests.helpers.text_corpus import random_text
 
 
 class LlamaVocab:
@@ -53,3 +56,15 @@ class LlamaVocab:
     def special_id(self, name: str) -> int | None:
         token = int(getattr(self._lib, f"llama_vocab_{name}")(self._vocab))
         return None if token < 0 else token
+
+
+def assert_same_ids(ours: Tokenizer, oracle: LlamaVocab, text: str, add_special: bool, parse_special: bool) -> None:
+    """The ids of a text are llama.cpp's."""
+    assert ours.encode(text, add_special, parse_special) == oracle.tokenize(text, add_special, parse_special), text
+
+
+def assert_same_ids_of_random_texts(ours: Tokenizer, oracle: LlamaVocab, seed: int, count: int) -> None:
+    """The ids of `count` seeded random texts are llama.cpp's, special tokens parsed in about half of them."""
+    rng = random.Random(seed)
+    for _ in range(count):
+        assert_same_ids(ours, oracle, random_text(rng), False, rng.random() < 0.5)

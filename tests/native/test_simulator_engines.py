@@ -9,17 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.helpers.layer_engines import Inputs, LayerEngine, bound_call, compile_layer, layer_inputs
+from tests.helpers.layer_engines import SMALL, Inputs, LayerEngine, bound_call, compile_layer, layer_inputs
 from tests.helpers.simulator import CARD, Card, DeviceList, Loaded, card, instruction_sets
 from tests.helpers.tiny import tiny_config
-
-SMALL = {
-    "hidden_size": 96,
-    "intermediate_size": 200,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 24,
-}
 
 
 @pytest.fixture(scope="module")

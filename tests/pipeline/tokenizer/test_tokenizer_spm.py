@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 
 import pytest
 
 from pipeline.tokenizer.tokenizer import Tokenizer, tokenizer_from_gguf
-from tests.helpers.llama_vocab import LlamaVocab
-from tests.helpers.text_corpus import CORPUS, PLAIN, random_text
+from tests.helpers.llama_vocab import LlamaVocab, assert_same_ids, assert_same_ids_of_random_texts
+from tests.helpers.text_corpus import CORPUS, PLAIN
 from tests.helpers.tokenizer_gguf import prefixed, sentencepiece_vocabulary, with_tokens, write_vocab_gguf
 
 CASES = {
@@ -38,17 +37,12 @@ def pair(
 @pytest.mark.parametrize("parse_special", [False, True])
 @pytest.mark.parametrize("add_special", [False, True])
 def test_ids_corpus(pair: tuple[Tokenizer, LlamaVocab], add_special: bool, parse_special: bool) -> None:
-    ours, oracle = pair
     for text in CORPUS:
-        assert ours.encode(text, add_special, parse_special) == oracle.tokenize(text, add_special, parse_special), text
+        assert_same_ids(*pair, text, add_special, parse_special)
 
 
 def test_ids_random_text(pair: tuple[Tokenizer, LlamaVocab]) -> None:
-    ours, oracle = pair
-    rng = random.Random(21)
-    for _ in range(500):
-        text, parse_special = random_text(rng), rng.random() < 0.5
-        assert ours.encode(text, False, parse_special) == oracle.tokenize(text, False, parse_special), text
+    assert_same_ids_of_random_texts(*pair, seed=21, count=500)
 
 
 def test_decode_equals_detokenize(pair: tuple[Tokenizer, LlamaVocab]) -> None:
