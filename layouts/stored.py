@@ -13,7 +13,9 @@ from layouts.algebra import Layout, Piece
 from layouts.codecs import codec
 from layouts.digits import Int64
 from layouts.errors import LayoutError
+from layouts.integers import INTEGERS
 from layouts.overlap import check_no_overlap
+from layouts.scales import Scales, entry_codec
 
 KINDS = ("layer", "post", "embedding")
 MAX_PIECES_PER_PLANE = 4096
@@ -82,16 +84,22 @@ class Plane:
 
 @dataclass(frozen=True)
 class Copy:
-    """One instance of a tensor or of some of its rows: `decode`, `prefill` …"""
+    """One instance of a tensor or of some of its rows: `decode`, `prefill` …
+
+    `entries` places the scale entries of the same rows, `[rows, groups]`; None for float tensors.
+    """
 
     name: str
     planes: tuple[Plane, ...]
+    entries: Plane | None = None
 
     def __post_init__(self) -> None:
         _check_name(self.name)
         _check_count("planes", self.name, len(self.planes), 8)
         if any(plane.rows != self.rows for plane in self.planes):
             raise LayoutError("planes of one copy hold different rows", where=self.name)
+        if self.entries is not None and self.entries.rows != self.rows:
+            raise LayoutError("scale entries and planes of one copy hold different rows", where=self.name)
 
     @property
     def rows(self) -> tuple[RowRange, ...]:
@@ -103,21 +111,29 @@ class Copy:
 class StoredTensor:
     """A tensor and every place it is stored in; the first copy is complete.
 
-    `shape` is (rows, cols), (1, n) for a vector.
+    `shape` is (rows, cols), (1, n) for a vector. `scales` is given for integer codecs and for no other. `folded` names the
+    norm of this engine whose gain is multiplied into the columns before they are quantized, "" for none.
 
     Raises
     ------
-    LayoutError : a plane outside the shape, planes that do not make up the codec's integer, an incomplete first copy.
+    LayoutError : a plane outside the shape, planes that do not make up the codec's integer, an incomplete first copy,
+        scale entries that the codec does not have or that do not fit `scales`
     """
 
     name: str
     shape: tuple[int, int]
     codec: str
     copies: tuple[Copy, ...]
+    scales: Scales | None = None
+    folded: str = ""
 
     def __post_init__(self) -> None:
         _check_name(self.name)
-        width = codec(self.codec).width
+        if self.folded:
+            _check_name(self.folded)
+        if (self.scales is not None) != (self.codec in INTEGERS):
+            raise LayoutError("integer codecs have scales, others have none", where=self.name, found=self.codec)
+        width = INTEGERS[self.codec].width if self.codec in INTEGERS else codec(self.codec).width
         _check_count("copies", self.name, len(self.copies), 16)
         if len({copy.name for copy in self.copies}) != len(self.copies):
             raise LayoutError("two copies of one name", where=self.name)
@@ -136,9 +152,9 @@ class StoredTensor:
         raise LayoutError("no such copy", where=self.name, expected=known, found=name)
 
     def layouts(self) -> Iterator[Layout]:
-        """Every layout of every plane of every copy."""
+        """Every layout of every plane and of the scale entries of every copy."""
         for copy in self.copies:
-            for plane in copy.planes:
+            for plane in (*copy.planes, *([copy.entries] if copy.entries else [])):
                 yield from (piece.layout for piece in plane.pieces)
 
     def _check_copy(self, copy: Copy, width: int) -> None:
@@ -154,6 +170,17 @@ class StoredTensor:
             bit += plane.bits
         if bit != width:
             raise LayoutError(f"planes do not make up {self.codec}", where=at, expected=f"{width} bits", found=bit)
+        self._check_entries(copy.entries, at)
+
+    def _check_entries(self, entries: Plane | None, at: str) -> None:
+        if (entries is None) != (self.scales is None):
+            raise LayoutError("scale entries without scales, or scales without entries", where=at)
+        if entries is None or self.scales is None:
+            return
+        expected = (entry_codec(self.scales.entry).width, self.scales.groups(self.shape[1]))
+        if (entries.width, entries.cols) != expected:
+            found = [entries.width, entries.cols]
+            raise LayoutError("scale entries of another shape", where=at, expected=list(expected), found=found)
 
 
 @dataclass(frozen=True)

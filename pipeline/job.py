@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -77,7 +77,7 @@ class Job:
     @cached_property
     def layout_key(self) -> str:
         """Names layouts: the same for every source of this shape, and for every number of layers."""
-        shape = replace(self.template_model, num_hidden_layers=1).shape_key()
+        shape = self.template_model.single().shape_key()
         tied = self.template_model.tie_word_embeddings
         return digest(
             [

@@ -5,10 +5,15 @@ Everything that differs between architectures is a row of `ARCHITECTURES`; no ot
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
+import numpy as np
+
 Permutation = Literal["heads", "kv_heads"]
+
+FULL, SLIDING = "full_attention", "sliding_attention"
+LAYER_TYPES = (FULL, SLIDING)
 
 
 @dataclass(frozen=True)
@@ -16,6 +21,9 @@ class ModelConfig:
     """Dimensions and constants of a model, in the words of a Hugging Face `config.json`.
 
     `rope_theta` is the RoPE base; `rms_norm_eps` the epsilon of every RMS norm. `eos_token_ids` may be empty.
+    `layer_types` has one of `LAYER_TYPES` per layer, or nothing where all layers attend to everything; layers that slide see the
+    last `sliding_window` tokens, themselves included, and have the RoPE base `rope_local_theta`. `kept_rows` is the number of
+    rows of a head that is trimmed to a part of the vocabulary, 0 where it is not; such a head is not tied.
     """
 
     architecture: str
@@ -32,6 +40,28 @@ class ModelConfig:
     max_position_embeddings: int
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
+    layer_types: tuple[str, ...] = ()
+    sliding_window: int = 0
+    rope_local_theta: float = 0.0
+    kept_rows: int = 0
+
+    @property
+    def head_rows(self) -> int:
+        """Rows of the head: the vocabulary, or the part of it that is kept."""
+        return self.kept_rows or self.vocab_size
+
+    def layer_type(self, layer: int) -> str:
+        """One of `LAYER_TYPES`."""
+        return self.layer_types[layer] if self.layer_types else FULL
+
+    def theta(self, layer: int) -> float:
+        """The RoPE base of a layer."""
+        return self.rope_local_theta if self.layer_type(layer) == SLIDING else self.rope_theta
+
+    def single(self) -> ModelConfig:
+        """The same model with one layer of each type that it has, in order of their first occurrence."""
+        types = tuple(dict.fromkeys(self.layer_types))
+        return replace(self, num_hidden_layers=max(1, len(types)), layer_types=types)
 
     @property
     def q_width(self) -> int:
@@ -62,12 +92,15 @@ class TensorSpec:
     gguf : the GGUF name without `blk.{l}.`
     dims : names of `ModelConfig` dimensions, rows first
     permuted : the GGUF stores the rows of each head of this kind interleaved (llama's converter does)
+    plus_one : a Hugging Face directory stores the gain minus 1; GGUFs and engines hold the gain itself, and so does a
+        `Checkpoint`
     """
 
     name: str
     gguf: str
     dims: tuple[str, ...]
     permuted: Permutation | None = None
+    plus_one: bool = False
 
     def shape(self, config: ModelConfig) -> tuple[int, ...]:
         return tuple(config.dim(d) for d in self.dims)
@@ -79,17 +112,58 @@ class TensorSpec:
         return f"blk.{layer}.{self.gguf}"
 
 
+EMBEDDING = TensorSpec("model.embed_tokens.weight", "token_embd.weight", ("vocab_size", "hidden_size"))
+FINAL_NORM = TensorSpec("model.norm.weight", "output_norm.weight", ("hidden_size",))
+HEAD = TensorSpec("lm_head.weight", "output.weight", ("head_rows", "hidden_size"))
+
+_ATTENTION_INPUTS = tuple(f"self_attn.{which}_proj.weight" for which in "qkv")
+_FEED_FORWARD_INPUTS = ("mlp.gate_proj.weight", "mlp.up_proj.weight")
+
+
+@dataclass(frozen=True)
+class NormRoles:
+    """Which norm stands where in a layer: before each half, and after it ("" for none) before its result is added."""
+
+    attention: str = "input_layernorm.weight"
+    after_attention: str = ""
+    feed_forward: str = "post_attention_layernorm.weight"
+    after_feed_forward: str = ""
+
+
 @dataclass(frozen=True)
 class Architecture:
-    """One row of the table. `qk_norm` and `qkv_bias` follow from the layer's tensors."""
+    """One row of the table. q/k norms and biases follow from the layer's tensors.
+
+    final_norm : the spec of the norm before the head
+    scaled_embedding : rows of the embedding file are multiplied by sqrt(hidden_size), the head is not
+    """
 
     name: str
     hf_class: str
     layer: tuple[TensorSpec, ...]
-    activation: Literal["silu"] = "silu"
+    activation: Literal["silu", "gelu_tanh"] = "silu"
+    norms: NormRoles = NormRoles()
+    final_norm: TensorSpec = FINAL_NORM
+    scaled_embedding: bool = False
 
     def has(self, tensor: str) -> bool:
         return any(spec.name == tensor for spec in self.layer)
+
+    def post(self) -> tuple[TensorSpec, ...]:
+        """The tensors of the post engine."""
+        return (self.final_norm, HEAD)
+
+    def folded_norm(self, tensor: str) -> str:
+        """The norm whose gain a compiler may fold into this projection's columns, "" where there is none."""
+        if tensor == HEAD.name:
+            return self.final_norm.name
+        if tensor in _ATTENTION_INPUTS:
+            return self.norms.attention
+        return self.norms.feed_forward if tensor in _FEED_FORWARD_INPUTS else ""
+
+    def embedding_scale(self, config: ModelConfig) -> float:
+        """The factor of the embedding file, a float32 as Python float."""
+        return float(np.sqrt(np.float32(config.hidden_size))) if self.scaled_embedding else 1.0
 
 
 def _projections(permuted: bool) -> tuple[TensorSpec, ...]:
@@ -122,10 +196,27 @@ _QK_NORMS = (
     TensorSpec("self_attn.k_norm.weight", "attn_k_norm.weight", ("head_dim",)),
 )
 
-EMBEDDING = TensorSpec("model.embed_tokens.weight", "token_embd.weight", ("vocab_size", "hidden_size"))
-FINAL_NORM = TensorSpec("model.norm.weight", "output_norm.weight", ("hidden_size",))
-HEAD = TensorSpec("lm_head.weight", "output.weight", ("vocab_size", "hidden_size"))
-POST = (FINAL_NORM, HEAD)
+_GEMMA_NORMS = (
+    TensorSpec("input_layernorm.weight", "attn_norm.weight", ("hidden_size",), plus_one=True),
+    TensorSpec("post_attention_layernorm.weight", "post_attention_norm.weight", ("hidden_size",), plus_one=True),
+    TensorSpec("pre_feedforward_layernorm.weight", "ffn_norm.weight", ("hidden_size",), plus_one=True),
+    TensorSpec("post_feedforward_layernorm.weight", "post_ffw_norm.weight", ("hidden_size",), plus_one=True),
+)
+_GEMMA_ROLES = NormRoles(
+    "input_layernorm.weight",
+    "post_attention_layernorm.weight",
+    "pre_feedforward_layernorm.weight",
+    "post_feedforward_layernorm.weight",
+)
+_GEMMA3 = Architecture(
+    "gemma3",
+    "Gemma3ForCausalLM",
+    _projections(permuted=False) + _GEMMA_NORMS + tuple(replace(spec, plus_one=True) for spec in _QK_NORMS),
+    activation="gelu_tanh",
+    norms=_GEMMA_ROLES,
+    final_norm=replace(FINAL_NORM, plus_one=True),
+    scaled_embedding=True,
+)
 
 ARCHITECTURES = {
     arch.name: arch
@@ -133,6 +224,7 @@ ARCHITECTURES = {
         Architecture("llama", "LlamaForCausalLM", _projections(permuted=True) + _NORMS),
         Architecture("qwen2", "Qwen2ForCausalLM", _projections(permuted=False) + _NORMS + _QKV_BIASES),
         Architecture("qwen3", "Qwen3ForCausalLM", _projections(permuted=False) + _NORMS + _QK_NORMS),
+        _GEMMA3,
     )
 }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pipeline.checkpoint.source_file import CheckpointWarning
 from pipeline.errors import CheckpointError
-from pipeline.model import EMBEDDING, FINAL_NORM, HEAD, ModelConfig, TensorSpec, architecture_of
+from pipeline.model import EMBEDDING, HEAD, ModelConfig, TensorSpec, architecture_of
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,9 @@ def model_slots(config: ModelConfig) -> tuple[Slot, ...]:
         for layer in range(config.num_hidden_layers)
         for spec in architecture_of(config).layer
     ]
-    outer = [Slot(spec.name, spec.gguf, spec.shape(config), spec) for spec in (EMBEDDING, FINAL_NORM, HEAD)]
+    outer = [
+        Slot(spec.name, spec.gguf, spec.shape(config), spec) for spec in (EMBEDDING, *architecture_of(config).post())
+    ]
     return (outer[0], *layers, *outer[1:])
 
 

@@ -7,17 +7,22 @@ from dataclasses import dataclass
 
 from layouts.stored import EngineLayout
 from pipeline.checkpoint.protocol import Checkpoint
-from pipeline.model import EMBEDDING, POST, ModelConfig, TensorSpec, architecture_of
+from pipeline.model import EMBEDDING, ModelConfig, TensorSpec, architecture_of
 from pipeline.refit.refused import PlanRefusedError
 from pipeline.toolchain.kinds import EMBEDDING_ENGINE, LAYER, POST_ENGINE
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """One engine weight and the source tensors (HF names) that it is made of; float engines take one, unchanged."""
+    """One engine weight and the source tensors (HF names) that it is made of.
+
+    sources : the weight, then the norm whose gain multiplies its columns, where the engine has it folded
+    factor : what the weight is multiplied with, as of a scaled embedding
+    """
 
     tensor: str
     sources: tuple[str, ...]
+    factor: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ def _members(config: ModelConfig, kind: str, layer: int) -> Iterator[tuple[Tenso
         for spec in architecture_of(config).layer:
             yield spec, spec.hf_name(layer)
     else:
-        for spec in POST if kind == POST_ENGINE else (EMBEDDING,):
+        for spec in architecture_of(config).post() if kind == POST_ENGINE else (EMBEDDING,):
             yield spec, spec.name
 
 

@@ -7,7 +7,7 @@ the third holds seeded full float32 values and confirms.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import ml_dtypes
@@ -17,7 +17,7 @@ from layouts.markers import Alphabet, MarkedTensor, choose_alphabet, number_tens
 from pipeline.checkpoint.noise import NoiseCheckpoint
 from pipeline.checkpoint.protocol import Checkpoint, Float32
 from pipeline.errors import CheckpointError
-from pipeline.model import EMBEDDING, HEAD, POST, ModelConfig, architecture_of
+from pipeline.model import EMBEDDING, HEAD, ModelConfig, architecture_of
 from pipeline.toolchain.kinds import EMBEDDING_ENGINE, LAYER, POST_ENGINE
 
 CONFIRM = 2
@@ -39,9 +39,9 @@ def plan_markers(config: ModelConfig) -> MarkerPlan:
 
     Raises DecodeRefused for an engine with more elements than two builds can number.
     """
-    single = replace(config, num_hidden_layers=1)
+    single = config.single()
     layer = number_tensors((spec.name, spec.shape(single)) for spec in architecture_of(single).layer)
-    post = number_tensors((spec.name, spec.shape(single)) for spec in POST)
+    post = number_tensors((spec.name, spec.shape(single)) for spec in architecture_of(single).post())
     head = next(tensor for tensor in post if tensor.name == HEAD.name)
     first = head.first if config.tie_word_embeddings else 0
     embedding = (MarkedTensor(EMBEDDING.name, EMBEDDING.shape(single), first),)

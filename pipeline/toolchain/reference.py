@@ -22,7 +22,7 @@ from layouts.view import write_tensor
 from pipeline.axmodel.walk import EngineIo
 from pipeline.checkpoint.protocol import Checkpoint, Float32
 from pipeline.engineset.names import EMBEDDING_FILE, layer_file, post_file
-from pipeline.model import EMBEDDING, POST, ModelConfig, TensorSpec, architecture_of
+from pipeline.model import EMBEDDING, ModelConfig, TensorSpec, architecture_of
 from pipeline.refit.refit import does_not_fit
 from pipeline.toolchain.container import Group, frame_container
 from pipeline.toolchain.memory_map import Item, MemoryMap, Placed, draw_map
@@ -43,7 +43,9 @@ class ReferenceCompiler:
         self._codec = find_codec("bf16_truncated" if options.rounding == "truncate" else options.weight_type)
         self._layer_map = draw_map(self._layer_items(), options.layout_seed, "layer", copies=True)
         self._tables = rope_tables(self.config, self.options.positions())
-        self._post_map = draw_map([self._item(spec) for spec in POST], options.layout_seed, "post", copies=False)
+        self._post_map = draw_map(
+            [self._item(spec) for spec in self.architecture.post()], options.layout_seed, "post", copies=False
+        )
 
     def compile(self) -> list[Path]:
         """Every engine and the embedding, in the order of the vendor's compiler; the files written."""
@@ -65,7 +67,9 @@ class ReferenceCompiler:
         logits = EngineIo("output", "BF16", (1, 1, self.config.vocab_size))
         path = self.output / post_file(self.config)
         groups = [Group((hidden,), (logits,), program.encode())]
-        return self._write(path, groups, self._post_map, {spec.name: spec.name for spec in POST}, {})
+        return self._write(
+            path, groups, self._post_map, {spec.name: spec.name for spec in self.architecture.post()}, {}
+        )
 
     def compile_embedding(self) -> Path:
         path, bf16 = self.output / EMBEDDING_FILE, find_codec("bf16")

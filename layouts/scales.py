@@ -1,0 +1,155 @@
+"""Scale entries: what stands beside stored integers, and how a scale becomes one (docs/quantization.md)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+
+from layouts.errors import LayoutError
+
+Float32 = npt.NDArray[np.float32]
+Raw = npt.NDArray[Any]
+
+DIVISORS = {"s8": (127.0, 127.5), "s4": (7.0,)}
+"""What the largest magnitude is divided by, per integer codec; the first is the default."""
+
+
+class EntryCodec(ABC):
+    """How a scale is stored. `width` is bits of an entry."""
+
+    name: ClassVar[str]
+    width: ClassVar[int]
+    raw_dtype: ClassVar[type[np.unsignedinteger[Any]]]
+
+    def encode(self, scales: Float32) -> Raw:
+        """Entries of scales that the format holds exactly (as `above` gives them), same shape.
+
+        Raises
+        ------
+        LayoutError : a scale that is not positive and finite, or whose entry would have a half that is 0 or infinite
+        """
+        raw = self._encode(scales)
+        bad = ~(np.isfinite(scales) & (scales > 0) & self._usable(raw))
+        if bad.any():
+            at = [int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape)]
+            raise LayoutError(f"scale entry {at} would be 0 or infinite", found=float(scales[tuple(at)]))
+        return raw
+
+    @abstractmethod
+    def decode(self, raw: Raw) -> Float32:
+        """The scales that stored integers are multiplied with."""
+
+    @abstractmethod
+    def above(self, scales: npt.NDArray[np.float64]) -> Float32:
+        """The least scale the format holds that is not below each of `scales` (positive, float64); may be infinite."""
+
+    @abstractmethod
+    def _encode(self, scales: Float32) -> Raw: ...
+
+    def _usable(self, raw: Raw) -> npt.NDArray[np.bool_]:
+        decoded = self.decode(raw)
+        usable: npt.NDArray[np.bool_] = np.isfinite(decoded) & (decoded > 0)
+        return usable
+
+
+class _Half(EntryCodec):
+    """One 16-bit float."""
+
+    width = 16
+    raw_dtype: ClassVar[type[np.unsignedinteger[Any]]] = np.uint16
+    dtype: ClassVar[Any]
+
+    def _encode(self, scales: Float32) -> Raw:
+        with np.errstate(over="ignore"):
+            return scales.astype(self.dtype).view(np.uint16)
+
+    def decode(self, raw: Raw) -> Float32:
+        scales: Float32 = raw.view(self.dtype).astype(np.float32)
+        return scales
+
+    def above(self, scales: npt.NDArray[np.float64]) -> Float32:
+        with np.errstate(over="ignore"):
+            bits = scales.astype(np.float32).astype(self.dtype).view(np.uint16)
+        low = bits.view(self.dtype).astype(np.float64) < scales
+        return self.decode((bits + low).astype(np.uint16))
+
+
+class Bf16Entry(_Half):
+    """The scale as bf16."""
+
+    name = "bf16"
+    dtype = ml_dtypes.bfloat16
+
+
+class Fp16Entry(_Half):
+    """The scale as IEEE half precision."""
+
+    name = "fp16"
+    dtype = np.float16
+
+
+class ReciprocalEntry(Bf16Entry):
+    """Four bytes: low half A = bf16(1 / scale), nearest even; high half B = the scale as bf16."""
+
+    name = "reciprocal"
+    width = 32
+    raw_dtype = np.uint32
+
+    def _encode(self, scales: Float32) -> Raw:
+        with np.errstate(over="ignore", divide="ignore"):
+            reciprocal = (np.float32(1) / scales).astype(ml_dtypes.bfloat16).view(np.uint16)
+        scale = scales.astype(ml_dtypes.bfloat16).view(np.uint16)
+        return scale.astype(np.uint32) << np.uint32(16) | reciprocal
+
+    def decode(self, raw: Raw) -> Float32:
+        if raw.dtype == np.uint16:  # from `above`
+            return super().decode(raw)
+        return np.ascontiguousarray(raw & np.uint32(0xFFFF0000)).view(np.float32)
+
+    def _usable(self, raw: Raw) -> npt.NDArray[np.bool_]:
+        reciprocal = np.ascontiguousarray(raw << np.uint32(16)).view(np.float32)
+        usable: npt.NDArray[np.bool_] = super()._usable(raw) & np.isfinite(reciprocal) & (reciprocal > 0)
+        return usable
+
+
+ENTRIES: dict[str, EntryCodec] = {kind.name: kind() for kind in (ReciprocalEntry, Bf16Entry, Fp16Entry)}
+
+
+def entry_codec(name: str) -> EntryCodec:
+    """Raises LayoutError for an unknown name."""
+    if name not in ENTRIES:
+        raise LayoutError("unknown scale entry", expected=" | ".join(ENTRIES), found=name)
+    return ENTRIES[name]
+
+
+@dataclass(frozen=True)
+class Scales:
+    """How the stored integers of a tensor become numbers: value = q * scale.
+
+    entry : codec of an entry
+    group : columns that share an entry; a row has ceil(cols / group) of them
+    divisor : what the largest magnitude is divided by to give the scale
+    shared : the largest magnitude is that of the whole row, so that all entries of a row are equal and no build can tell
+        them apart (one class); otherwise that of the group
+    """
+
+    entry: str
+    group: int
+    divisor: float
+    shared: bool
+
+    def __post_init__(self) -> None:
+        entry_codec(self.entry)
+        if not 1 <= self.group <= 1 << 31:
+            raise LayoutError("columns of a scale entry out of range", expected="1 to 2**31", found=self.group)
+        if not 1 <= self.divisor <= 255:
+            raise LayoutError("divisor of the scale rule out of range", expected="1 to 255", found=self.divisor)
+
+    def groups(self, cols: int) -> int:
+        """Entries of a row of `cols` elements."""
+        return -(-cols // self.group)
