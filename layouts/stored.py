@@ -192,6 +192,7 @@ class EngineLayout:
     kind : layer, post or embedding
     blob : name of the blob in its container, such as `npu_params`
     blob_bytes : its size
+    blob_offset : where it begins in the engine file that the layout was decoded from
     tensors : engine tensor names are HF names without `model.layers.{l}.`
 
     Raises
@@ -203,12 +204,13 @@ class EngineLayout:
     blob: str
     blob_bytes: int
     tensors: tuple[StoredTensor, ...]
+    blob_offset: int = 0
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise LayoutError("unknown kind of engine", expected=" | ".join(KINDS), found=self.kind)
         _check_name(self.blob)
-        if not 0 <= self.blob_bytes < 1 << 50:
+        if not (0 <= self.blob_bytes < 1 << 50 and 0 <= self.blob_offset < 1 << 50):
             raise LayoutError("size of the blob out of range", where=self.blob, found=self.blob_bytes)
         if len({tensor.name for tensor in self.tensors}) != len(self.tensors):
             raise LayoutError("two tensors of one name", where=self.blob)

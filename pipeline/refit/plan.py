@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from layouts.stored import EngineLayout
-from pipeline.checkpoint.protocol import Checkpoint
+from pipeline.checkpoint.protocol import Checkpoint, Float32
 from pipeline.model import EMBEDDING, ModelConfig, TensorSpec, architecture_of
 from pipeline.refit.refused import PlanRefusedError
 from pipeline.toolchain.kinds import EMBEDDING_ENGINE, LAYER, POST_ENGINE
@@ -34,10 +36,35 @@ class EnginePlan:
     assignments: tuple[Assignment, ...]
 
 
-def plan_engine(config: ModelConfig, kind: str, layer: int = 0) -> EnginePlan:
-    """The plan of one engine of a model."""
-    pairs = [(spec.name, name) for spec, name in _members(config, kind, layer)]
-    return EnginePlan(kind, layer, tuple(Assignment(tensor, (source,)) for tensor, source in pairs))
+def plan_engine(config: ModelConfig, kind: str, layer: int = 0, folded: bool = False) -> EnginePlan:
+    """The plan of one engine of a model; `folded` where the engine has norms in its projections and not beside them."""
+    architecture, members = architecture_of(config), dict(_members(config, kind, layer))
+    gains = {spec.name: architecture.folded_norm(spec.name) if folded else "" for spec in members}
+    sources = {spec.name: source for spec, source in members.items()}
+    factor = architecture.embedding_scale(config) if kind == EMBEDDING_ENGINE else 1.0
+    return EnginePlan(
+        kind,
+        layer,
+        tuple(
+            Assignment(name, (source, sources[gains[name]]) if gains[name] else (source,), factor)
+            for name, source in sources.items()
+            if name not in gains.values()
+        ),
+    )
+
+
+def read_assigned(checkpoint: Checkpoint, assignment: Assignment, rows: slice) -> Float32:
+    """Rows of an engine weight as the source has them, float32 `[rows, cols]`; a vector is one row.
+
+    The product with a factor or a gain is rounded to float32.
+    """
+    name, *gains = assignment.sources
+    values = checkpoint.read(name)[None] if len(checkpoint.shape(name)) == 1 else checkpoint.read(name, rows)
+    if assignment.factor != 1.0:
+        values = values * np.float32(assignment.factor)
+    for gain in gains:
+        values = values * checkpoint.read(gain)
+    return values
 
 
 def _members(config: ModelConfig, kind: str, layer: int) -> Iterator[tuple[TensorSpec, str]]:
