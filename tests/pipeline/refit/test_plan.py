@@ -11,7 +11,7 @@ from layouts.stored import EngineLayout
 from pipeline.checkpoint.noise import NoiseCheckpoint
 from pipeline.errors import MismatchError
 from pipeline.model import ModelConfig, architecture_of
-from pipeline.refit.plan import all_plans, check_plan
+from pipeline.refit.plan import all_plans, check_plan, describe_plan
 from pipeline.refit.refused import PlanRefusedError
 from tests.helpers.engines import ARCHITECTURES, small_options, true_layouts
 from tests.helpers.tiny import tiny_config
@@ -101,3 +101,46 @@ def test_template_without_a_place_and_with_one_too_many() -> None:
     renamed = replace(layer.tensors[0], name="self_attn.sinks")
     more = EngineLayout(layer.kind, layer.blob, layer.blob_bytes, (renamed, *layer.tensors[1:]))
     assert any("wants self_attn.sinks" in line for line in faults(NOISE, LAYOUTS | {"layer": more}))
+
+
+def folded_layouts(*names: str) -> dict[str, EngineLayout]:
+    """The layer's layout as if the gains of norms were multiplied into these projections."""
+    layer, norms = LAYOUTS["layer"], architecture_of(CONFIG).norms
+    gone = {norms.attention, norms.feed_forward}
+    tensors = [
+        replace(tensor, folded=architecture_of(CONFIG).folded_norm(tensor.name) if tensor.name in names else "")
+        for tensor in layer.tensors
+        if tensor.name not in gone
+    ]
+    return LAYOUTS | {"layer": replace(layer, tensors=tuple(tensors))}
+
+
+READERS = ("self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight")
+READERS += ("mlp.gate_proj.weight", "mlp.up_proj.weight")
+
+
+def test_folded_norms_are_second_sources() -> None:
+    check_plan(CONFIG, folded_layouts(*READERS), NOISE)
+    engine = describe_plan(all_plans(CONFIG, {"layer"}))[1]
+    assert (engine["kind"], engine["layer"]) == ("layer", 1)
+    listed = {item["tensor"]: item["sources"] for item in engine["assignments"]}
+    assert listed["mlp.up_proj.weight"] == (
+        "model.layers.1.mlp.up_proj.weight",
+        "model.layers.1.post_attention_layernorm.weight",
+    )
+    assert listed["mlp.down_proj.weight"] == ("model.layers.1.mlp.down_proj.weight",)
+    assert "input_layernorm.weight" not in listed
+
+
+def test_missing_folded_norm_is_named_once() -> None:
+    norm = "model.layers.1.input_layernorm.weight"
+    found = faults(Altered(CONFIG, without=norm), folded_layouts(*READERS))
+    assert found == [f"noise-1: {norm}: missing, the template needs it as [1, 320]"]
+
+
+def test_norms_that_are_folded_into_some_projections_only() -> None:
+    found = faults(NOISE, folded_layouts(*READERS[1:]))
+    assert found == [
+        f"noise-1: model.layers.{layer}.self_attn.q_proj.weight: some norms of the layer template are folded, not this one's"
+        for layer in range(2)
+    ]
