@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from layouts.codecs import Float32, codec
+from layouts.codecs import Float32
+from layouts.encoding import encode_rows
 from layouts.errors import DecodeRefused
 from layouts.marking import mark_tensor
 from layouts.stored import EngineLayout, StoredTensor
-from layouts.view import read_raw
+from layouts.view import read_encoded
 
 Bytes = npt.NDArray[np.uint8]
 ReadWeight = Callable[[str, slice], Float32]
@@ -62,16 +63,16 @@ def _check_explained(layout: EngineLayout, builds: Sequence[Bytes]) -> None:
 
 
 def _unexplained(layout: EngineLayout, builds: Sequence[Bytes]) -> Iterator[npt.NDArray[np.int64]]:
-    """Places that differ between two builds and that no tensor owns, chunk by chunk."""
+    """Places with a bit that differs between two builds and that no tensor owns, chunk by chunk."""
     for start in range(0, layout.blob_bytes, CHUNK):
         span = slice(start, start + CHUNK)
         differs = np.zeros(builds[0][span].size, np.uint8)
         for build in builds[1:]:
-            differs |= builds[0][span] != build[span]
+            differs |= builds[0][span] ^ build[span]
         owned = np.zeros_like(differs)
         for stored in layout.tensors:
             mark_tensor(owned, stored, start)
-        at = np.flatnonzero(differs > owned)
+        at = np.flatnonzero(differs & ~owned)
         if at.size:
             yield start + at
 
@@ -83,13 +84,13 @@ def _differences(stored: StoredTensor, blob: Bytes, known: ReadWeight) -> Iterat
     counts = dict.fromkeys((copy.name for copy in stored.copies), 0)
     first: dict[str, str] = {}
     for start in range(0, rows, step):
-        expected = codec(stored.codec).encode(known(stored.name, slice(start, min(start + step, rows))))
+        expected = encode_rows(stored, known(stored.name, slice(start, min(start + step, rows)))).raw
         for copy in stored.copies:
             for low, high in copy.rows:
                 low, high = max(low, start), min(high, start + step)
                 if low >= high:
                     continue
-                found = read_raw(blob, stored, copy.name, slice(low, high))
+                found = read_encoded(blob, stored, copy.name, slice(low, high)).raw
                 bad = found != expected[low - start : high - start]
                 if bad.any():
                     counts[copy.name] += int(np.count_nonzero(bad))

@@ -19,7 +19,7 @@ from layouts.errors import DecodeRefused, FitRefused, LayoutError
 from layouts.fit import fit
 from layouts.markers import NOT_FOUND, Alphabet, Blob, MarkedTensor, Sightings, find_markers
 from layouts.stored import Copy, EngineLayout, Plane, StoredTensor
-from layouts.view import read_raw
+from layouts.view import read_encoded
 
 # A marker is the upper half of the stored float: where the element begins relative to its marker, and its width.
 CODEC_SHIFTS = {"fp32": -2, "bf16": 0, "bf16_truncated": 0}
@@ -187,7 +187,7 @@ def _with_codec(
     for name in CODEC_SHIFTS:
         try:
             stored = _as_codec(tensor, copies, name)
-            found = read_raw(confirming, stored, rows=rows)
+            found = read_encoded(confirming, stored, rows=rows).raw
         except LayoutError:  # under this codec the elements would overlap or leave the blob
             continue
         if np.array_equal(found, codec(name).encode(weights)):

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from layouts.algebra import Layout
 from layouts.digits import Box, boxes
 from layouts.errors import LayoutError
+from layouts.nibbles import WIDTH, ByteBox, byte_boxes
 
 Bytes = npt.NDArray[np.uint8]
 Array = npt.NDArray[Any]
@@ -63,6 +64,22 @@ def element_views(buffer: Bytes, layout: Layout, start: int, stop: int) -> Itera
     dtype = np.dtype(f"<u{layout.width // 8}")
     for row, col, view in box_views(buffer, layout, start, stop):
         yield row, col, view.view(dtype)[..., 0]
+
+
+def nibble_views(buffer: Bytes, layout: Layout, start: int, stop: int) -> Iterator[tuple[Box, Box, ByteBox, Bytes]]:
+    """Rows `start:stop` of a layout of 4-bit elements: each box of digits, the boxes of bytes in it, and views of those.
+
+    Raises
+    ------
+    LayoutError : addresses or strides that are no multiple of 4, or an element outside the buffer.
+    """
+    _check_fits(layout, 2 * len(buffer), WIDTH)
+    row_boxes = list(boxes(layout.rows, start, stop))
+    for row, col in product(row_boxes, boxes(layout.cols, 0, layout.shape[1])):
+        digits = (*reversed(row.digits), *reversed(col.digits))
+        for box in byte_boxes(layout.base + row.offset + col.offset, digits):
+            shape, strides = tuple(size for size, _ in box.steps), tuple(stride for _, stride in box.steps)
+            yield row, col, box, np.ndarray(shape, np.uint8, buffer=buffer, offset=box.offset, strides=strides)
 
 
 def _check_fits(layout: Layout, cells: int, unit: int) -> None:

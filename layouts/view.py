@@ -7,13 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
-from layouts.codecs import Float32, Raw, codec
+from layouts.codecs import Float32, Raw
+from layouts.encoding import Encoded, decode_rows, raw_dtype
 from layouts.errors import LayoutError
+from layouts.parts import Part, plane_parts
+from layouts.scales import entry_codec
 from layouts.stored import Copy, Plane, StoredTensor
-from layouts.strided import Array, Bytes, element_views
+from layouts.strided import Bytes
 
 
 def read_plane(blob: Bytes, plane: Plane, shape: tuple[int, int], rows: slice | None = None) -> Raw:
@@ -21,111 +25,109 @@ def read_plane(blob: Bytes, plane: Plane, shape: tuple[int, int], rows: slice | 
 
     Returns
     -------
-    unsigned integers of the plane's width, `[stop - start, cols]`
+    unsigned integers of the plane's width (bytes for 4 bits), `[stop - start, cols]`
 
     Raises
     ------
-    LayoutError : rows the plane does not hold, an element outside the blob, elements that are not whole bytes.
+    LayoutError : rows the plane does not hold, an element outside the blob, elements that are neither whole bytes nor
+        halves of bytes.
     """
     start, stop = _range(rows, shape[0])
     if not any(first <= start and stop <= end for first, end in plane.rows):
         raise LayoutError("rows are not stored", expected=plane.rows, found=f"{start} to {stop}")
     if plane.cols != shape[1]:
         raise LayoutError("plane and tensor differ in columns", expected=shape[1], found=plane.cols)
-    out: Raw = np.empty((stop - start, shape[1]), f"<u{-(-plane.width // 8)}")
-    for stored, dense in _pairs(blob, plane, out, start):
-        np.copyto(dense, stored)
+    out: Raw = np.empty((stop - start, shape[1]), _field_dtype(plane))
+    for part in plane_parts(blob, plane, out, start):
+        part.load()
     return out
 
 
-def read_raw(blob: Bytes, stored: StoredTensor, copy: str | None = None, rows: slice | None = None) -> Raw:
-    """The codec's stored integers of rows of one copy (the first by default), `[rows, cols]`."""
-    dtype = codec(stored.codec).raw_dtype
+def read_encoded(blob: Bytes, stored: StoredTensor, copy: str | None = None, rows: slice | None = None) -> Encoded:
+    """What rows of one copy (the first by default) hold: integers and scale entries. Raises as `read_plane` does."""
+    source = _copy(stored, copy)
+    dtype = raw_dtype(stored.codec)
 
     def part(plane: Plane) -> Raw:
         fields = read_plane(blob, plane, stored.shape, rows)
         if plane.bias == 0 and plane.low_bit == 0:
             return fields.astype(dtype, copy=False)
-        mask = dtype((1 << plane.bits) - 1)
-        shifted: Raw = ((fields.astype(dtype) - dtype(plane.bias)) & mask) << dtype(plane.low_bit)
+        bits = (fields - fields.dtype.type(plane.bias)) & fields.dtype.type((1 << plane.bits) - 1)
+        shifted: Raw = bits.astype(dtype, copy=False) << dtype(plane.low_bit)
         return shifted
 
-    raw: Raw = reduce(np.bitwise_or, map(part, _copy(stored, copy).planes))
-    return raw
+    raw: Raw = reduce(np.bitwise_or, map(part, source.planes))
+    if stored.scales is None or source.entries is None:
+        return Encoded(raw)
+    groups = (stored.shape[0], stored.scales.groups(stored.shape[1]))
+    return Encoded(raw, read_plane(blob, source.entries, groups, rows))
 
 
 def read_tensor(blob: Bytes, stored: StoredTensor, copy: str | None = None, rows: slice | None = None) -> Float32:
     """float32 values of rows of one copy (the first by default), `[rows, cols]`. Raises as `read_plane` does."""
-    return codec(stored.codec).decode(read_raw(blob, stored, copy, rows))
+    return decode_rows(stored, read_encoded(blob, stored, copy, rows))
 
 
-def write_tensor(blob: Bytes, stored: StoredTensor, raw: Raw, row_start: int = 0) -> None:
-    """Write stored integers of rows `row_start:row_start + len(raw)` to every copy that holds any of them.
+def write_tensor(blob: Bytes, stored: StoredTensor, encoded: Encoded, row_start: int = 0) -> None:
+    """Write rows from `row_start` on, integers and scale entries, to every copy that holds any of them.
 
     Parameters
     ----------
     blob : writable
-    raw : `[rows, cols]` in the codec's `raw_dtype`, as its `encode` returns
+    encoded : as `encode_rows` returns; raw `[rows, cols]`, entries `[rows, groups]` for integer codecs
 
     Raises
     ------
     LayoutError : another shape or type, rows outside the tensor, a blob that is too short; nothing is written then.
     """
-    kind = codec(stored.codec)
-    if raw.dtype != kind.raw_dtype:
-        expected = np.dtype(kind.raw_dtype).name
-        raise LayoutError("not stored integers", where=stored.name, expected=expected, found=raw.dtype)
-    if raw.ndim != 2 or raw.shape[1] != stored.shape[1]:
-        found = list(raw.shape)
-        raise LayoutError("wrong shape to write", where=stored.name, expected=["rows", stored.shape[1]], found=found)
-    _range(slice(row_start, row_start + len(raw)), stored.shape[0])
-    targets = [
-        (target, source)
-        for copy in stored.copies
-        for plane in copy.planes
-        for target, source in _pairs(blob, plane, _fields(plane, raw), row_start)
-    ]
-    for target, source in targets:
-        _transpose(target, source)
+    _check_matrix(stored, encoded.raw, raw_dtype(stored.codec), stored.shape[1], "stored integers")
+    _range(slice(row_start, row_start + len(encoded.raw)), stored.shape[0])
+    _check_entries(stored, encoded)
+    for part in [part for copy in stored.copies for part in _parts(blob, copy, encoded, row_start)]:
+        part.store()
 
 
-def _transpose(target: Array, source: Array) -> None:
-    """Copy blocks of rows into lines of columns.
-
-    Rows whose pitch is a multiple of 1024 bytes fall on the same few cache lines when they are read column by column:
-    each block goes through a buffer of another pitch then (measured: 320 to 1,000 million elements a second).
-    """
-    block = source[0] if source.ndim > 2 else source
-    crowded = any(stride % 1024 == 0 for stride in block.strides[:-1]) and abs(target.strides[-1]) > target.itemsize
-    if block is source or not crowded or not 1 << 12 <= block.size <= 1 << 22:
-        np.copyto(target, source)
-        return
-    buffer = np.empty((*block.shape[:-1], block.shape[-1] + 32), block.dtype)[..., :-32]
-    for index in range(len(source)):
-        np.copyto(buffer, source[index])
-        np.copyto(target[index], buffer)
+def _parts(blob: Bytes, copy: Copy, encoded: Encoded, row_start: int) -> Iterator[Part]:
+    for plane in copy.planes:
+        yield from plane_parts(blob, plane, _fields(plane, encoded.raw), row_start)
+    if copy.entries is not None and encoded.entries is not None:
+        yield from plane_parts(blob, copy.entries, _fields(copy.entries, encoded.entries), row_start)
 
 
 def _fields(plane: Plane, raw: Raw) -> Raw:
-    """What a plane stores for the integers `raw`."""
+    """What a plane stores for the integers `raw`, in the plane's own type."""
     if plane.bits == raw.dtype.itemsize * 8 and plane.bias == 0:
         return raw
     bits = (raw >> raw.dtype.type(plane.low_bit)) & raw.dtype.type((1 << plane.bits) - 1)
-    fields: Raw = (bits + raw.dtype.type(plane.bias)) & raw.dtype.type((1 << plane.bits) - 1)
-    return fields.astype(f"<u{-(-plane.width // 8)}", copy=False)
+    fields: Raw = bits.astype(_field_dtype(plane), copy=False)
+    if plane.bias:
+        fields = (fields + fields.dtype.type(plane.bias)) & fields.dtype.type((1 << plane.width) - 1)
+    return fields
 
 
-def _pairs(blob: Bytes, plane: Plane, dense: Raw, start: int) -> Iterator[tuple[Array, Array]]:
-    """Views of the blob and of `dense` (rows from `start` of the tensor) that hold the same elements in one shape."""
-    stop = start + len(dense)
-    for piece in plane.pieces:
-        first, end = max(start, piece.row), min(stop, piece.row_stop)
-        if first >= end:
-            continue
-        for row, col, view in element_views(blob, piece.layout, first - piece.row, end - piece.row):
-            top, left = piece.row + row.start - start, piece.col + col.start
-            block = dense[top : top + row.count, left : left + col.count]
-            yield view, block.reshape(view.shape, copy=False)
+def _field_dtype(plane: Plane) -> np.dtype[np.unsignedinteger[Any]]:
+    if plane.width not in (4, 8, 16, 32, 64):
+        raise LayoutError("elements are not whole bytes", expected="width 4, 8, 16, 32 or 64", found=plane.width)
+    return np.dtype(f"<u{-(-plane.width // 8)}")
+
+
+def _check_matrix(stored: StoredTensor, matrix: Raw, dtype: type, cols: int, what: str) -> None:
+    if matrix.dtype != dtype:
+        raise LayoutError(f"not {what}", where=stored.name, expected=np.dtype(dtype).name, found=matrix.dtype)
+    if matrix.ndim != 2 or matrix.shape[1] != cols:
+        raise LayoutError("wrong shape to write", where=stored.name, expected=["rows", cols], found=list(matrix.shape))
+
+
+def _check_entries(stored: StoredTensor, encoded: Encoded) -> None:
+    if stored.scales is None:
+        return
+    if encoded.entries is None:
+        raise LayoutError("no scale entries to write", where=stored.name)
+    cols, dtype = stored.scales.groups(stored.shape[1]), entry_codec(stored.scales.entry).raw_dtype
+    _check_matrix(stored, encoded.entries, dtype, cols, "scale entries")
+    if len(encoded.entries) != len(encoded.raw):
+        expected, found = len(encoded.raw), len(encoded.entries)
+        raise LayoutError("scale entries of another number of rows", where=stored.name, expected=expected, found=found)
 
 
 def _copy(stored: StoredTensor, name: str | None) -> Copy:

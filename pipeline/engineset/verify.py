@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from layouts.codecs import codec
+from layouts.encoding import encode_rows
 from layouts.errors import LayoutError
 from layouts.sidecar import read_layout
 from layouts.stored import EngineLayout
@@ -140,9 +140,9 @@ def compare_engine(path: Path, layout: EngineLayout, plan: EnginePlan, checkpoin
         (source,) = assignment.sources
         for first, values in row_ranges(checkpoint, source, stored.shape):
             try:
-                raw = codec(stored.codec).encode(values)
+                encoded = encode_rows(stored, values)
             except LayoutError:
                 raise does_not_fit(checkpoint, source, first, values, stored.codec) from None
-            read_back(blob, stored, raw, first, path)
+            read_back(blob, stored, encoded, first, path)
             elements += values.size
     return elements

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from layouts.atomic import Beside
-from layouts.codecs import codec
+from layouts.encoding import decode_rows, encode_rows
 from layouts.errors import LayoutError
 from layouts.marking import mark_tensor
 from layouts.stored import EngineLayout, StoredTensor
@@ -159,16 +159,16 @@ class EngineRefitter:
         stored = self._stored(name)
         rows = self._check(stored, values, first_row)
         try:
-            raw = codec(stored.codec).encode(rows)
+            encoded = encode_rows(stored, rows)
         except LayoutError as error:
             raise NotFiniteError(error.reason, file=self.template, where=name, found=error.found) from None
         opened = self._opened()
-        write_tensor(opened.data, stored, raw, first_row)
-        read_back(opened.proof, stored, raw, first_row, self.output)
+        write_tensor(opened.data, stored, encoded, first_row)
+        read_back(opened.proof, stored, encoded, first_row, self.output)
         self._covered[name][first_row : first_row + len(rows)] = True
         report = self._report.tensors.setdefault(name, TensorReport(stored.codec, self.prototype(name).copies))
         report.elements += rows.size
-        above = codec(stored.codec).decode(raw).astype(np.float64)
+        above = decode_rows(stored, encoded).astype(np.float64)
         above -= rows
         report.max_error = max(report.max_error, float(above.max(initial=0.0)), -float(above.min(initial=0.0)))
 
@@ -218,12 +218,12 @@ class EngineRefitter:
         planned = changed = 0
         with self.template.open("rb") as source:
             for start, old, new in _chunks(source.fileno(), file.fileno(), self.template):
-                differs, owned = old != new, np.zeros(len(old), np.uint8)
+                differs, owned = old ^ new, np.zeros(len(old), np.uint8)
                 for stored in self.layout.tensors:
                     mark_tensor(owned, stored, start - self._blob.offset)
-                stray = differs > owned
+                stray = differs & ~owned
                 if stray.any():
-                    at = start + int(np.argmax(stray))
+                    at = start + int(np.argmax(stray != 0))
                     raise VerifyError("a byte outside the planned spans changed", file=self.output, offset=at)
                 planned += int(np.count_nonzero(owned))
                 changed += int(np.count_nonzero(differs))

@@ -16,6 +16,7 @@ import numpy as np
 from layouts.atomic import write_beside
 from layouts.codecs import Codec, Raw
 from layouts.codecs import codec as find_codec
+from layouts.encoding import Encoded
 from layouts.errors import LayoutError
 from layouts.stored import Copy, Plane, StoredTensor
 from layouts.view import write_tensor
@@ -96,7 +97,7 @@ class ReferenceCompiler:
                         raw = find_codec(TABLE_CODEC).encode(tables[stored.name][rows])
                     else:
                         raw = self._encode(names[stored.name], self._codec, rows)
-                    write_tensor(blob, stored, raw, rows.start)
+                    write_tensor(blob, stored, Encoded(raw), rows.start)
             blob.flush()
         return path
 

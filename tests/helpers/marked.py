@@ -11,6 +11,7 @@ import numpy.typing as npt
 from layouts.algebra import parse_piece
 from layouts.codecs import codec
 from layouts.decode import decode_float_engine
+from layouts.encoding import encode_rows
 from layouts.markers import Alphabet, MarkedTensor, choose_alphabet, number_tensors
 from layouts.stored import Copy, EngineLayout, Plane, StoredTensor
 from layouts.view import write_tensor
@@ -73,7 +74,7 @@ class Toy:
         self.builds = [constant.copy() for _ in range(3)]
         for build, blob in enumerate(self.builds):
             for stored in self.layout.tensors:
-                write_tensor(blob, stored, codec(stored.codec).encode(self.weights(stored.name, build)))
+                write_tensor(blob, stored, encode_rows(stored, self.weights(stored.name, build)))
 
     def weights(self, name: str, build: int) -> Float32:
         """What a build stores, `[rows, cols]`."""

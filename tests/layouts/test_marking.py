@@ -23,7 +23,7 @@ def test_mark_is_the_bytes_of_expand(engine: EngineLayout) -> None:
         mark_tensor(mask, stored)
         for layout in stored.layouts():
             for i in range(layout.width // 8):
-                expected[layout.expand() // 8 + i] = 1
+                expected[layout.expand() // 8 + i] = 0xFF
         assert np.array_equal(mask, expected)
 
 

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from layouts.algebra import Digit, Layout, Piece, parse_layout
 from layouts.codecs import codec
+from layouts.encoding import Encoded, encode_rows
 from layouts.errors import LayoutError
 from layouts.marking import mark_tensor
 from layouts.stored import Copy, EngineLayout, Plane, StoredTensor
-from layouts.view import read_plane, read_raw, read_tensor, write_tensor
+from layouts.view import read_encoded, read_plane, read_tensor, write_tensor
 from tests.helpers.layouts import engines, layouts, one_copy
 
 Bytes = npt.NDArray[np.uint8]
@@ -57,12 +58,12 @@ def test_write_then_read_touches_nothing_else(engine: EngineLayout, data: st.Dat
     for stored in engine.tensors:
         start = data.draw(st.integers(0, stored.shape[0] - 1))
         raw = random_raw(stored, data.draw(st.integers(1, stored.shape[0] - start)), 2)
-        write_tensor(blob, stored, raw, start)
+        write_tensor(blob, stored, Encoded(raw), start)
         for copy in stored.copies:
             for first, stop in copy.rows:
                 first, stop = max(first, start), min(stop, start + len(raw))
                 if first < stop:
-                    found = read_raw(blob, stored, copy.name, slice(first, stop))
+                    found = read_encoded(blob, stored, copy.name, slice(first, stop)).raw
                     assert np.array_equal(found, raw[first - start : stop - start])
         mark_tensor(mask, stored)
     assert np.array_equal(blob[mask == 0], before[mask == 0])
@@ -71,7 +72,7 @@ def test_write_then_read_touches_nothing_else(engine: EngineLayout, data: st.Dat
 def test_values_at_an_odd_byte() -> None:
     stored = one_copy("w", Layout((2, 3), 8, (Digit(2, 16),), (Digit(3, 32),), 16))
     blob = np.zeros(20, np.uint8)
-    write_tensor(blob, stored, codec("bf16").encode(np.array([[1, 2, 3], [-1, -2, -3]], np.float32)))
+    write_tensor(blob, stored, encode_rows(stored, np.array([[1, 2, 3], [-1, -2, -3]], np.float32)))
     assert blob.tobytes().hex() == "00803f80bf004000c0404040c0" + "00" * 7
     assert read_tensor(blob, stored).tolist() == [[1, 2, 3], [-1, -2, -3]]
 
@@ -94,7 +95,7 @@ def test_rows_of_a_crowded_pitch(rows: int, cols: int, line: int) -> None:
     layout = stored.copies[0].planes[0].pieces[0].layout
     raw = random_raw(stored, rows, 7)
     blob = np.zeros(layout.extent[1] // 8, np.uint8)
-    write_tensor(blob, stored, raw)
+    write_tensor(blob, stored, Encoded(raw))
     assert np.array_equal(gather(blob, layout), raw)
 
 
@@ -105,9 +106,9 @@ def test_pieces_split_rows_and_columns() -> None:
     stored = StoredTensor("w", (6, 8), "bf16", (Copy("decode", (Plane(pieces),)),))
     raw = random_raw(stored, 6, 3)
     blob = np.zeros(170, np.uint8)
-    write_tensor(blob, stored, raw[:2], 0)
-    write_tensor(blob, stored, raw[2:], 2)
-    assert np.array_equal(read_raw(blob, stored), raw)
+    write_tensor(blob, stored, Encoded(raw[:2]), 0)
+    write_tensor(blob, stored, Encoded(raw[2:]), 2)
+    assert np.array_equal(read_encoded(blob, stored).raw, raw)
     assert np.array_equal(gather(blob, quarters[3]), raw[3:, 4:])
 
 
@@ -118,9 +119,9 @@ def test_two_byte_planes_make_one_integer() -> None:
     stored = StoredTensor("w", (2, 4), "bf16", (Copy("decode", (low, high)),))
     raw = np.array([[0x0102, 0x7FFF, 0x8000, 0xFFFE], [0, 1, 256, 0x80]], np.uint16)
     blob = np.zeros(16, np.uint8)
-    write_tensor(blob, stored, raw)
+    write_tensor(blob, stored, Encoded(raw))
     assert blob[:8].tolist() == [0x02, 0xFF, 0x00, 0xFE, 0x81, 0xFF, 0x00, 0x7F]
-    assert np.array_equal(read_raw(blob, stored), raw)
+    assert np.array_equal(read_encoded(blob, stored).raw, raw)
 
 
 def test_memory_map_and_read_only(tmp_path) -> None:  # type: ignore[no-untyped-def]
@@ -128,12 +129,12 @@ def test_memory_map_and_read_only(tmp_path) -> None:  # type: ignore[no-untyped-
     (tmp_path / "blob").write_bytes(bytes(50))
     blob = np.memmap(tmp_path / "blob", np.uint8, "r+")
     raw = random_raw(stored, 4, 5)
-    write_tensor(blob, stored, raw)
+    write_tensor(blob, stored, Encoded(raw))
     blob.flush()
     again = np.memmap(tmp_path / "blob", np.uint8, "r")
-    assert np.array_equal(read_raw(again, stored), raw)
+    assert np.array_equal(read_encoded(again, stored).raw, raw)
     with pytest.raises(ValueError, match="read-only"):
-        write_tensor(again, stored, raw)
+        write_tensor(again, stored, Encoded(raw))
 
 
 STORED = one_copy("w", Layout((4, 5), 8, (Digit(4, 16),), (Digit(5, 64),), 16))
@@ -151,7 +152,7 @@ STORED = one_copy("w", Layout((4, 5), 8, (Digit(4, 16),), (Digit(5, 64),), 16))
 )
 def test_write_refusals(raw: npt.NDArray[np.unsignedinteger], start: int, reason: str) -> None:
     with pytest.raises(LayoutError, match=reason):
-        write_tensor(np.zeros(60, np.uint8), STORED, raw, start)
+        write_tensor(np.zeros(60, np.uint8), STORED, Encoded(raw), start)
 
 
 def test_short_blob_is_refused_before_anything_is_written() -> None:
@@ -159,24 +160,24 @@ def test_short_blob_is_refused_before_anything_is_written() -> None:
     copies = tuple(Copy(name, (Plane((Piece(0, 0, at),)),)) for name, at in (("decode", near), ("prefill", far)))
     blob = np.zeros(39, np.uint8)
     with pytest.raises(LayoutError, match="outside the blob"):
-        write_tensor(blob, StoredTensor("w", (1, 5), "bf16", copies), np.ones((1, 5), np.uint16))
+        write_tensor(blob, StoredTensor("w", (1, 5), "bf16", copies), Encoded(np.ones((1, 5), np.uint16)))
     assert not blob.any()
 
 
 def test_read_refusals() -> None:
     blob = np.zeros(60, np.uint8)
     with pytest.raises(LayoutError, match="rows outside"):
-        read_raw(blob, STORED, rows=slice(2, 5))
+        read_encoded(blob, STORED, rows=slice(2, 5))
     with pytest.raises(LayoutError, match="rows outside"):
-        read_raw(blob, STORED, rows=slice(0, 4, 2))
+        read_encoded(blob, STORED, rows=slice(0, 4, 2))
     with pytest.raises(LayoutError, match="no such copy"):
-        read_raw(blob, STORED, "prefill")
+        read_encoded(blob, STORED, "prefill")
     half = Plane((Piece(2, 0, Layout((2, 5), 0, (Digit(2, 16),), (Digit(5, 64),), 16)),))
     with pytest.raises(LayoutError, match="rows are not stored"):
         read_plane(blob, half, (4, 5), slice(1, 3))
     with pytest.raises(LayoutError, match="differ in columns"):
         read_plane(blob, half, (4, 6), slice(2, 3))
-    nibbles = Plane((Piece(0, 0, Layout((1, 8), 0, (), (Digit(8, 4),), 4)),))
+    nibbles = Plane((Piece(0, 0, Layout((1, 8), 0, (), (Digit(8, 12),), 12)),))
     with pytest.raises(LayoutError, match="not whole bytes"):
         read_plane(blob, nibbles, (1, 8))
     crooked = Plane((Piece(0, 0, Layout((1, 3), 0, (), (Digit(3, 12),), 8)),))

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from layouts.encoding import Encoded
 from layouts.stored import EngineLayout
 from pipeline.axmodel.walk import walk_engine
 from pipeline.checkpoint.noise import NoiseCheckpoint
@@ -250,10 +251,10 @@ def test_write_that_does_not_arrive_is_found(
 ) -> None:
     honest = refitter_module.write_tensor
 
-    def forgetful(blob, stored, raw, row_start=0):
-        spoilt = raw.copy()
+    def forgetful(blob, stored, encoded, row_start=0):
+        spoilt = encoded.raw.copy()
         spoilt[17, 5] ^= 1
-        honest(blob, stored, spoilt, row_start)
+        honest(blob, stored, Encoded(spoilt), row_start)
 
     monkeypatch.setattr(refitter_module, "write_tensor", forgetful)
     with (
@@ -271,7 +272,7 @@ def test_wrong_offset_inside_the_plan_is_found_by_reading_back(
     monkeypatch.setattr(
         refitter_module,
         "write_tensor",
-        lambda blob, stored, raw, row_start=0: honest(blob, stored, raw[::-1], row_start),
+        lambda blob, stored, encoded, row_start=0: honest(blob, stored, Encoded(encoded.raw[::-1]), row_start),
     )
     with EngineRefitter(template, layout, tmp_path / "out") as refitter, pytest.raises(VerifyError, match=Q):
         refitter.set(Q, weights(2)[Q])
