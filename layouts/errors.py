@@ -72,6 +72,12 @@ class LayoutError(EngineSetError):
     """A layout, plane or sidecar that contradicts itself or the blob it is used on."""
 
 
+class ScaleRefused(LayoutError):
+    """A scale that its entry cannot hold. `at` is its place in the array that was given, row and group."""
+
+    at: tuple[int, int] = (0, 0)
+
+
 class FitRefused(LayoutError):
     """No layout of bounded size describes the addresses exactly."""
 

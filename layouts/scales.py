@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from layouts.errors import LayoutError
+from layouts.errors import LayoutError, ScaleRefused
 
 Float32 = npt.NDArray[np.float32]
 Raw = npt.NDArray[Any]
@@ -31,13 +31,15 @@ class EntryCodec(ABC):
 
         Raises
         ------
-        LayoutError : a scale that is not positive and finite, or whose entry would have a half that is 0 or infinite
+        ScaleRefused : a scale that is not positive and finite, or whose entry would have a half that is 0 or infinite
         """
         raw = self._encode(scales)
-        bad = ~(np.isfinite(scales) & (scales > 0) & self._usable(raw))
+        bad = ~(np.isfinite(scales) & (scales > 0) & self.usable(raw))
         if bad.any():
-            at = [int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape)]
-            raise LayoutError(f"scale entry {at} would be 0 or infinite", found=float(scales[tuple(at)]))
+            at = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
+            error = ScaleRefused(f"scale entry {list(at)} would be 0 or infinite", found=float(scales[at]))
+            error.at = (at[0], at[-1])
+            raise error
         return raw
 
     @abstractmethod
@@ -51,7 +53,8 @@ class EntryCodec(ABC):
     @abstractmethod
     def _encode(self, scales: Float32) -> Raw: ...
 
-    def _usable(self, raw: Raw) -> npt.NDArray[np.bool_]:
+    def usable(self, raw: Raw) -> npt.NDArray[np.bool_]:
+        """Which entries are positive and finite, both halves where there are two."""
         decoded = self.decode(raw)
         usable: npt.NDArray[np.bool_] = np.isfinite(decoded) & (decoded > 0)
         return usable
@@ -111,9 +114,9 @@ class ReciprocalEntry(Bf16Entry):
             return super().decode(raw)
         return np.ascontiguousarray(raw & np.uint32(0xFFFF0000)).view(np.float32)
 
-    def _usable(self, raw: Raw) -> npt.NDArray[np.bool_]:
+    def usable(self, raw: Raw) -> npt.NDArray[np.bool_]:
         reciprocal = np.ascontiguousarray(raw << np.uint32(16)).view(np.float32)
-        usable: npt.NDArray[np.bool_] = super()._usable(raw) & np.isfinite(reciprocal) & (reciprocal > 0)
+        usable: npt.NDArray[np.bool_] = super().usable(raw) & np.isfinite(reciprocal) & (reciprocal > 0)
         return usable
 
 
