@@ -136,6 +136,9 @@ class Architecture:
 
     final_norm : the spec of the norm before the head
     scaled_embedding : rows of the embedding file are multiplied by sqrt(hidden_size), the head is not
+    full_every : every so many layers one attends to everything and the others slide, unless the source says which; 0: none slides
+    hf_type : `model_type` in a `config.json`, where it is not `name`
+    hf_defaults : what keys mean that a `config.json` leaves out, where it is not what they mean for others
     """
 
     name: str
@@ -145,6 +148,9 @@ class Architecture:
     norms: NormRoles = NormRoles()
     final_norm: TensorSpec = FINAL_NORM
     scaled_embedding: bool = False
+    full_every: int = 0
+    hf_type: str = ""
+    hf_defaults: tuple[tuple[str, Any], ...] = ()
 
     def has(self, tensor: str) -> bool:
         return any(spec.name == tensor for spec in self.layer)
@@ -216,6 +222,18 @@ _GEMMA3 = Architecture(
     norms=_GEMMA_ROLES,
     final_norm=replace(FINAL_NORM, plus_one=True),
     scaled_embedding=True,
+    full_every=6,
+    hf_type="gemma3_text",
+    hf_defaults=(
+        ("head_dim", 256),
+        ("hidden_activation", "gelu_pytorch_tanh"),
+        ("max_position_embeddings", 131072),
+        ("query_pre_attn_scalar", 256),
+        ("rope_local_base_freq", 10000.0),
+        ("rope_theta", 1000000.0),
+        ("sliding_window", 4096),
+        ("tie_word_embeddings", True),
+    ),
 )
 
 ARCHITECTURES = {

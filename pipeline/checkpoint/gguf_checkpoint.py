@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.checkpoint.derived import Interleaved
 from pipeline.checkpoint.gguf_config import config_from_gguf
 from pipeline.checkpoint.gguf_file import GgufFile, TensorInfo
 from pipeline.checkpoint.gguf_split import open_shards
@@ -16,7 +17,6 @@ from pipeline.checkpoint.protocol import Float32
 from pipeline.checkpoint.slots import model_slots
 from pipeline.checkpoint.stored import (
     CHUNK_ELEMENTS,
-    Interleaved,
     StoredCheckpoint,
     StoredTensor,
     check_complete,

@@ -5,23 +5,23 @@ Keys and their defaults: the GGUF specification and llama.cpp's loader.
 
 from __future__ import annotations
 
-import math
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from pipeline.checkpoint.gguf_header import MetadataArray
-from pipeline.checkpoint.slots import check_heads, inside_vocabulary
-from pipeline.checkpoint.source_file import CheckpointWarning
+from pipeline.checkpoint.gguf_keys import GgufKeys
+from pipeline.checkpoint.slots import MAX_LAYERS, check_heads, every_nth_full
 from pipeline.errors import CheckpointError
-from pipeline.model import ARCHITECTURES, EMBEDDING, HEAD, ModelConfig
+from pipeline.model import ARCHITECTURES, EMBEDDING, FULL, HEAD, SLIDING, ModelConfig
 
 _ROPE_THETA = 10000.0
-_MAX_LAYERS = 1 << 16
+_WINDOW, _PATTERN = "attention.sliding_window", "attention.sliding_window_pattern"
 _EOS_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
+_HEAD_DIMS = (
+    *("attention.value_length", "attention.key_length_swa", "attention.value_length_swa"),
+    *("rope.dimension_count", "rope.dimension_count_swa"),
+)
 # architecture keys that change what a model computes -> the values that change nothing
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "rope.scaling.type": ("none",),
@@ -32,7 +32,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "attention.scale": (0,),
     "attention.clamp_kqv": (0,),
     "attention.max_alibi_bias": (0,),
-    "attention.sliding_window": (0,),
     "attn_logit_softcapping": (0,),
     "final_logit_softcapping": (0,),
     "embedding_scale": (0, 1),
@@ -57,10 +56,10 @@ def config_from_gguf(metadata: Mapping[str, Any], shapes: Mapping[str, tuple[int
     CheckpointError : unknown architecture, missing or impossible key, a feature that engines do not have;
         the key is named
     """
-    keys = _Keys(metadata, file)
+    keys = GgufKeys(metadata, file)
     heads, hidden = keys.count("attention.head_count"), keys.count("embedding_length")
     head_dim = keys.count("attention.key_length", hidden // heads)
-    for key in ("attention.value_length", "rope.dimension_count"):
+    for key in _HEAD_DIMS:
         keys.require(key, (head_dim,))
     for key, neutral in _NEUTRAL.items():
         keys.require(key, neutral)
@@ -83,80 +82,36 @@ def config_from_gguf(metadata: Mapping[str, Any], shapes: Mapping[str, tuple[int
         max_position_embeddings=keys.count("context_length"),
         bos_token_id=next(iter(keys.tokens(("bos_token_id",), embedding[0])), None),
         eos_token_ids=keys.tokens(_EOS_KEYS, embedding[0]),
+        **_sliding(keys),
     )
     check_heads(config, file)
     return config
 
 
-class _Keys:
-    """Typed access to the keys of the file's own architecture."""
+def _sliding(keys: GgufKeys) -> dict[str, Any]:
+    """`layer_types`, `sliding_window` and `rope_local_theta` of `ModelConfig`; nothing where no layer slides."""
+    window = keys.get(_WINDOW)
+    if window in (None, 0):
+        return {}
+    if not ARCHITECTURES[keys.architecture].full_every:
+        context = keys.count("context_length")
+        if keys.count(_WINDOW) < context:
+            raise keys.bad(keys.full(_WINDOW), "not supported by the engines", f"0 or >= {context}", window)
+        return {}
+    types = _layer_types(keys)
+    if SLIDING not in types:
+        return {}
+    local = keys.positive("rope.freq_base_swa", _ROPE_THETA)
+    return {"layer_types": types, "sliding_window": keys.count(_WINDOW), "rope_local_theta": local}
 
-    def __init__(self, metadata: Mapping[str, Any], file: Path) -> None:
-        self.metadata, self.file = metadata, file
-        kind = metadata.get("general.type", "model")
-        if kind != "model":
-            raise self.bad("general.type", "not a base model", "model", kind)
-        self.architecture = str(metadata.get("general.architecture"))
-        if self.architecture not in ARCHITECTURES:
-            known = f"one of {', '.join(ARCHITECTURES)}"
-            raise self.bad("general.architecture", "unknown architecture", known, self.architecture)
 
-    def bad(self, where: str, reason: str, expected: object, found: object) -> CheckpointError:
-        return CheckpointError(reason, file=self.file, where=where, expected=expected, found=found)
-
-    def full(self, key: str) -> str:
-        return f"{self.architecture}.{key}"
-
-    def get(self, key: str) -> Any:
-        """The value, or None; an array with one value per layer counts as that value when all are equal."""
-        value = self.metadata.get(self.full(key))
-        if isinstance(value, MetadataArray):
-            if len(value) > _MAX_LAYERS:
-                raise self.bad(self.full(key), "too many values", f"<= {_MAX_LAYERS}", len(value))
-            different = set(value)
-            if len(different) != 1:
-                raise self.bad(self.full(key), "layers differ", "one value", f"{len(different)} values")
-            return different.pop()
-        return value
-
-    def count(self, key: str, default: int | None = None) -> int:
-        value = self.get(key)
-        value = default if value is None else value
-        if type(value) is not int or not 0 < value < 1 << 31:
-            raise self.bad(self.full(key), "missing or impossible value", "a positive integer", value)
-        return value
-
-    def positive(self, key: str, default: float | None) -> float:
-        """A float32 as the shortest decimal that rounds to it, which is what a `config.json` says (1e-05)."""
-        value = self.get(key)
-        value = default if value is None else value
-        if type(value) is not float or not 0 < value < math.inf:
-            found = f"the integer {value}" if type(value) is int else value
-            raise self.bad(self.full(key), "missing or impossible value", "a positive float32", found)
-        return float(str(np.float32(value)))
-
-    def require(self, key: str, allowed: tuple[Any, ...]) -> None:
-        value = self.get(key)
-        if value is not None and value not in allowed:
-            raise self.bad(self.full(key), "not supported by the engines", allowed[-1], value)
-
-    def warn_of_vocabulary(self, rows: int) -> None:
-        """The embedding's rows count; a key that says otherwise is worth a word."""
-        said = self.get("vocab_size")
-        if said is not None and said != rows:
-            text = f"{self.file}: {self.full('vocab_size')}: {said} is ignored, {EMBEDDING.gguf} has {rows} rows"
-            warnings.warn(text, CheckpointWarning, stacklevel=2)
-
-    def tokens(self, names: tuple[str, ...], vocab: int) -> tuple[int, ...]:
-        """Distinct ids under these keys, in their order; one outside the vocabulary is dropped with a warning."""
-        found: dict[int, None] = {}
-        for key in (f"tokenizer.ggml.{name}" for name in names):
-            value = self.metadata.get(key)
-            # converters write 2^32 - 1 for "none"
-            if value is None or value == 0xFFFFFFFF:
-                continue
-            if type(value) is not int:
-                raise self.bad(key, "not a token id", "an integer", value)
-            if inside_vocabulary(value, vocab, self.file, key):
-                found[value] = None
-        return tuple(found)
+def _layer_types(keys: GgufKeys) -> tuple[str, ...]:
+    """llama.cpp's reading: a period, or one flag per layer that says whether it slides."""
+    layers, pattern = keys.count("block_count"), keys.metadata.get(keys.full(_PATTERN))
+    if layers > MAX_LAYERS:
+        raise keys.bad(keys.full("block_count"), "too many layers", f"<= {MAX_LAYERS}", layers)
+    if not isinstance(pattern, MetadataArray):
+        return every_nth_full(keys.count(_PATTERN, ARCHITECTURES[keys.architecture].full_every), layers)
+    if len(pattern) != layers:
+        raise keys.bad(keys.full(_PATTERN), "not one flag per layer", layers, len(pattern))
+    return tuple(SLIDING if flag else FULL for flag in pattern)

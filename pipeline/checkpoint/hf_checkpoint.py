@@ -5,31 +5,39 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from pipeline.checkpoint.hf_config import read_hf_config, read_json_object
+from pipeline.checkpoint.derived import PlusOne
+from pipeline.checkpoint.hf_config import read_hf_config
+from pipeline.checkpoint.hf_fields import read_json_object
 from pipeline.checkpoint.safetensors_file import SafetensorsTensor, read_safetensors
-from pipeline.checkpoint.stored import StoredCheckpoint, check_complete
+from pipeline.checkpoint.slots import plus_one_names
+from pipeline.checkpoint.stored import StoredCheckpoint, StoredTensor, check_complete
 from pipeline.errors import CheckpointError, MissingFileError
 from pipeline.model import HEAD
 
 CONFIG = "config.json"
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+ADAPTER_CONFIG = "adapter_config.json"
 
 
 class HfCheckpoint(StoredCheckpoint):
     """A directory that transformers would load; implements `Checkpoint`.
 
+    Norms that the architecture stores as gain - 1 read as the gain.
     A stored `lm_head.weight` is used even where the configuration ties it to the embedding.
     """
 
     def __init__(self, directory: str | Path) -> None:
         path = Path(directory)
+        if (path / ADAPTER_CONFIG).is_file() and not (path / CONFIG).is_file():
+            raise CheckpointError("an adapter, not a base model", file=path / ADAPTER_CONFIG)
         config = read_hf_config(path / CONFIG)
         tensors = _read_tensors(path)
         if HEAD.name in tensors:
             config = replace(config, tie_word_embeddings=False)
         check_complete(path, config, tensors)
-        super().__init__(path, config, tensors)
+        gains: dict[str, StoredTensor] = {name: PlusOne(tensors[name]) for name in plus_one_names(config)}
+        super().__init__(path, config, {**tensors, **gains})
 
 
 def hf_files(directory: Path) -> list[Path]:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from layouts.atomic import write_beside
 from pipeline.checkpoint.hf_config import hf_config_dict
 from pipeline.checkpoint.protocol import Checkpoint, Float32
-from pipeline.checkpoint.slots import stored_shapes
+from pipeline.checkpoint.slots import plus_one_names, stored_shapes
 from pipeline.checkpoint.stored import CHUNK_ELEMENTS, row_range
 from pipeline.errors import CheckpointError, MismatchError
 from pipeline.model import EMBEDDING, HEAD, ModelConfig
@@ -112,7 +112,8 @@ def write_hf_directory(
     directory : made if absent; files in it are replaced whole
     config : decides names, shapes and their order in the file (`stored_shapes`)
     tensors : (HF name, float32 or uint16 holding bf16 bits), in any order, each exactly once
-    dtype : what is stored; float32 is rounded to bf16 to nearest even, bf16 widens to float32 exactly
+    dtype : what is stored; float32 is rounded to bf16 to nearest even, bf16 widens to float32 exactly. Of norms that the
+        architecture stores so, float32(gain - 1) is what is rounded: exact in float32 for gains from 1/2 to 2
 
     Raises
     ------
@@ -137,7 +138,7 @@ def write_hf_checkpoint(directory: Path, checkpoint: Checkpoint, dtype: Dtype) -
 def _write_directory(
     directory: Path, config: ModelConfig, tensors: Iterable[tuple[str, tuple[int, ...], _Rows]], dtype: Dtype
 ) -> None:
-    shapes = stored_shapes(config)
+    shapes, gains = stored_shapes(config), plus_one_names(config)
     target = directory / "model.safetensors"
     header, offsets = _header(shapes, dtype)
     directory.mkdir(parents=True, exist_ok=True)
@@ -150,7 +151,7 @@ def _write_directory(
             if shape != shapes[name]:
                 raise MismatchError("wrong shape", file=target, where=name, expected=shapes[name], found=shape)
             file.seek(len(header) + offsets.pop(name))
-            _write_tensor(file, shape, read, dtype)
+            _write_tensor(file, shape, read, dtype, name in gains)
         if offsets:
             raise MismatchError(f"{len(offsets)} tensors were not given", file=target, where=next(iter(offsets)))
         (directory / "config.json").unlink(missing_ok=True)
@@ -171,13 +172,15 @@ def _header(shapes: dict[str, tuple[int, ...]], dtype: Dtype) -> tuple[bytes, di
     return len(text).to_bytes(8, "little") + text, offsets
 
 
-def _write_tensor(file: BinaryIO, shape: tuple[int, ...], read: _Rows, dtype: Dtype) -> None:
+def _write_tensor(file: BinaryIO, shape: tuple[int, ...], read: _Rows, dtype: Dtype, gain: bool) -> None:
     step = max(1, _WRITE_ELEMENTS // math.prod(shape[1:]))
     for start in range(0, shape[0], step):
         rows = np.ascontiguousarray(read(slice(start, start + step)))
-        if rows.dtype == np.uint16 and dtype == "F32":
+        if rows.dtype == np.uint16 and (gain or dtype == "F32"):
             rows = rows.view(ml_dtypes.bfloat16).astype(np.float32)
-        elif rows.dtype == np.float32 and dtype == "BF16":
+        if gain:
+            rows = rows - np.float32(1)
+        if rows.dtype == np.float32 and dtype == "BF16":
             rows = rows.astype(ml_dtypes.bfloat16).view(np.uint16)
         elif rows.dtype not in (np.uint16, np.float32):
             raise TypeError(f"float32 or uint16 (bf16 bits), not {rows.dtype}")

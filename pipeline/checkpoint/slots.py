@@ -8,7 +8,10 @@ from pathlib import Path
 
 from pipeline.checkpoint.source_file import CheckpointWarning
 from pipeline.errors import CheckpointError
-from pipeline.model import EMBEDDING, HEAD, ModelConfig, TensorSpec, architecture_of
+from pipeline.model import EMBEDDING, FULL, HEAD, SLIDING, ModelConfig, TensorSpec, architecture_of
+
+# that are listed one by one before anything shows that the source has them
+MAX_LAYERS = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,16 @@ def stored_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     """HF name -> shape of what a checkpoint of this model stores: with tied embeddings no `lm_head.weight`."""
     left_out = HEAD.name if config.tie_word_embeddings else None
     return {slot.name: slot.shape for slot in model_slots(config) if slot.name != left_out}
+
+
+def plus_one_names(config: ModelConfig) -> set[str]:
+    """HF names of the norms that a Hugging Face directory of this model stores as gain - 1."""
+    return {slot.name for slot in model_slots(config) if slot.spec.plus_one}
+
+
+def every_nth_full(period: int, layers: int) -> tuple[str, ...]:
+    """Layer types where every `period`-th layer attends to everything, the first such being layer `period - 1`."""
+    return tuple(FULL if layer % period == period - 1 else SLIDING for layer in range(layers))
 
 
 def check_heads(config: ModelConfig, file: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -38,42 +37,6 @@ class StoredTensor(Protocol):
     def row_in_file(self, row: int) -> int:
         """Where the file has what `read` gives as entry `row`."""
         ...
-
-
-@dataclass(frozen=True)
-class Interleaved:
-    """q or k rows of a llama GGUF in HF order: row `2 * i + half` of a head becomes row `half * head_dim / 2 + i`."""
-
-    stored: StoredTensor
-    head_dim: int
-
-    @property
-    def file(self) -> Path:
-        return self.stored.file
-
-    @property
-    def name(self) -> str:
-        return self.stored.name
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.stored.shape
-
-    @property
-    def type_name(self) -> str:
-        return self.stored.type_name
-
-    def read(self, start: int, stop: int) -> Float32:
-        first = start // self.head_dim * self.head_dim
-        last = -(-stop // self.head_dim) * self.head_dim
-        rows = self.stored.read(first, last)
-        pairs = rows.reshape(-1, self.head_dim // 2, 2, *self.shape[1:])
-        return np.ascontiguousarray(pairs.swapaxes(1, 2).reshape(rows.shape)[start - first : stop - first])
-
-    def row_in_file(self, row: int) -> int:
-        head, inside = divmod(row, self.head_dim)
-        half, pair = divmod(inside, self.head_dim // 2)
-        return head * self.head_dim + 2 * pair + half
 
 
 class StoredCheckpoint:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from pipeline.checkpoint.noise import NoiseCheckpoint, write_hf_directory
 from pipeline.checkpoint.slots import Slot, model_slots, stored_shapes
-from pipeline.model import EMBEDDING, HEAD, ModelConfig
+from pipeline.model import ARCHITECTURES, EMBEDDING, FULL, HEAD, SLIDING, ModelConfig
 
 Float32 = npt.NDArray[np.float32]
 
@@ -31,6 +31,8 @@ _SIZES: dict[str, Any] = {
     "bos_token_id": 1,
     "eos_token_ids": (2,),
 }
+# every second layer slides in a window that the shortest prompts leave
+_SLIDING_SIZES: dict[str, Any] = {"rope_theta": 1e6, "sliding_window": 8, "rope_local_theta": 10000.0}
 # powers of two; a bias of up to 1/2 shows in every logit
 _FACTORS = {
     EMBEDDING.name: 4,
@@ -48,7 +50,11 @@ def tiny_config(arch: str = "llama", **overrides: Any) -> ModelConfig:
 
     llama.cpp loads all but a qwen2 whose heads * head_dim is not the hidden size.
     """
-    return ModelConfig(architecture=arch, **(_SIZES | overrides))
+    sizes = _SIZES | overrides
+    if ARCHITECTURES[arch].full_every:
+        types = tuple((SLIDING, FULL)[layer % 2] for layer in range(sizes["num_hidden_layers"]))
+        sizes = _SIZES | _SLIDING_SIZES | {"layer_types": types} | overrides
+    return ModelConfig(architecture=arch, **sizes)
 
 
 def tiny_weights(config: ModelConfig, seed: int) -> dict[str, Float32]:
@@ -107,6 +113,12 @@ def gguf_writer(path: Path, config: ModelConfig, skip: tuple[str, ...] = ()) -> 
         ("rope.freq_base", f32, config.rope_theta),
         ("vocab_size", u32, config.vocab_size),
     ]
+    if config.layer_types:
+        rows += [
+            ("attention.sliding_window", u32, config.sliding_window),
+            ("attention.sliding_window_pattern", u32, (*config.layer_types, FULL).index(FULL) + 1),
+            ("rope.freq_base_swa", f32, config.rope_local_theta),
+        ]
     for key, add, value in rows:
         if key not in skip:
             add(f"{config.architecture}.{key}", value)

@@ -179,6 +179,12 @@ def test_paths_that_lead_nowhere(tmp_path: Path):
             call(tmp_path / "model.safetensors")
 
 
+def test_adapter_is_no_base_model(tmp_path: Path):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"adapter_config\.json: an adapter, not a base model"):
+        open_checkpoint(tmp_path)
+
+
 def test_gguf_is_opened_by_content_and_is_its_only_file(tmp_path: Path):
     write_tiny_gguf(tmp_path / "blob", CONFIG, 1)
     assert open_checkpoint(str(tmp_path / "blob")).config == CONFIG and source_files(tmp_path / "blob") == [
@@ -204,6 +210,9 @@ def test_gguf_is_opened_by_content_and_is_its_only_file(tmp_path: Path):
         ({"architectures": "absent"}, "architecture", "qwen3"),
         ({"model_type": "absent"}, "architecture", "qwen3"),
         ({"layer_types": ["full_attention", "full_attention"]}, "num_hidden_layers", 2),
+        ({"use_sliding_window": True, "sliding_window": 512}, "layer_types", ()),
+        ({"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 4096}, "layer_types", ()),
+        ({"final_logit_softcapping": 0.0, "use_bidirectional_attention": False}, "num_hidden_layers", 2),
     ],
 )
 def test_config_reads(changes, field, value):
@@ -215,7 +224,7 @@ def test_config_reads(changes, field, value):
     [
         (
             {"architectures": ["GemmaForCausalLM"]},
-            "architectures: unknown architecture .*Qwen3ForCausalLM, found Gemma",
+            "architectures: unknown architecture .*Gemma3ForCausalLM, found GemmaForCausalLM",
         ),
         ({"architectures": "absent", "model_type": "phi3"}, "model_type: unknown architecture .*found phi3"),
         ({"architectures": "absent", "model_type": "absent"}, "architectures: no architecture is named"),
@@ -231,6 +240,16 @@ def test_config_reads(changes, field, value):
         ({"hidden_act": "gelu"}, "hidden_act: unsupported activation .*silu, found gelu"),
         ({"quantization_config": {"bits": 4}}, "quantization_config: packed weights"),
         ({"use_sliding_window": True}, "use_sliding_window: "),
+        ({"use_sliding_window": True, "sliding_window": 511}, "use_sliding_window: "),
+        (
+            {"layer_types": ["sliding_attention", "chunked_attention"], "sliding_window": 512},
+            ".*found chunked_attention",
+        ),
+        ({"final_logit_softcapping": 30.0}, "final_logit_softcapping: not supported by the engines .*found 30.0"),
+        ({"attn_logit_softcapping": 50.0}, "attn_logit_softcapping: not supported"),
+        ({"query_pre_attn_scalar": 8}, r"query_pre_attn_scalar: not supported .*expected 6, found 8"),
+        ({"use_bidirectional_attention": True}, "use_bidirectional_attention: not supported"),
+        ({"text_config": {}}, "text_config: multimodal models are not supported"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types: .*found sliding_attention"),
         ({"hidden_size": "absent"}, r"hidden_size: missing .*\(expected a positive integer\)$"),
         ({"hidden_size": 32.0}, "hidden_size: .*found 32.0"),
