@@ -9,15 +9,23 @@ from layouts.algebra import Piece
 from pipeline.errors import InternalError
 
 MAGIC = b"RNEU"
-VERSION = 1
+VERSION = 2
 KIND_LAYER, KIND_POST = 1, 2
 NO_TENSOR = 0xFFFFFFFF
-CODEC_IDS = {"bf16": 1, "fp32": 2}
-ACTIVATION_IDS = {"silu": 1}
+CODEC_IDS = {
+    ("bf16", ""): 1,
+    ("bf16_truncated", ""): 1,
+    ("fp32", ""): 2,
+    ("s8", "reciprocal"): 3,
+    ("s4", "bf16"): 4,
+    ("s4", "fp16"): 5,
+}
+"""(codec, scale entry) -> id."""
+ACTIVATION_IDS = {"silu": 1, "gelu_tanh": 2}
 MAX_DIGITS = 6
 
 _HEADER = struct.Struct("<4s10I20x")
-_TENSOR = struct.Struct("<5I12x")
+_TENSOR = struct.Struct("<10I8x")
 _PIECE = struct.Struct("<2IQ2I")
 _DIGIT = struct.Struct("<qI4x")
 _OPERATION = struct.Struct("<12I")
@@ -40,6 +48,22 @@ def float_bits(value: float) -> int:
     return int(struct.unpack("<I", struct.pack("<f", value))[0])
 
 
+@dataclass(frozen=True)
+class Operand:
+    """A tensor as one shape group reads it.
+
+    kind : codec and scale entry, a key of `CODEC_IDS`
+    shape : rows first
+    group : columns of a scale entry, 0 for floats
+    fields : pieces of the plane of the lowest bits, of the second plane, of the scale entries; () where there are none
+    """
+
+    kind: tuple[str, str]
+    shape: tuple[int, int]
+    group: int
+    fields: tuple[tuple[Piece, ...], tuple[Piece, ...], tuple[Piece, ...]]
+
+
 @dataclass
 class Program:
     """The registers, tensors and operations of one shape group; ids are handed out in order of use."""
@@ -49,15 +73,15 @@ class Program:
     tokens: int
     history: int
     registers: list[int] = field(default_factory=list)
-    tensors: list[tuple[str, tuple[int, int], tuple[Piece, ...]]] = field(default_factory=list)
+    tensors: list[Operand] = field(default_factory=list)
     operations: list[tuple[int, ...]] = field(default_factory=list)
 
     def register(self, width: int) -> int:
         self.registers.append(width)
         return len(self.registers) - 1
 
-    def tensor(self, codec: str, shape: tuple[int, int], pieces: tuple[Piece, ...]) -> int:
-        self.tensors.append((codec, shape, pieces))
+    def tensor(self, operand: Operand) -> int:
+        self.tensors.append(operand)
         return len(self.tensors) - 1
 
     def emit(self, name: str, *arguments: int) -> None:
@@ -65,18 +89,25 @@ class Program:
 
     def encode(self) -> bytes:
         """The microcode's bytes."""
-        pieces = b"".join(_encode_piece(piece) for _, _, own in self.tensors for piece in own)
         body = struct.pack(f"<{len(self.registers)}I", *self.registers)
         first = 0
-        for codec, (rows, cols), own in self.tensors:
-            body += _TENSOR.pack(CODEC_IDS[codec], rows, cols, first, len(own))
-            first += len(own)
-        body += pieces
+        for operand in self.tensors:
+            body += _encode_tensor(operand, first)
+            first += sum(map(len, operand.fields))
+        body += b"".join(_encode_piece(piece) for operand in self.tensors for own in operand.fields for piece in own)
         for operation in self.operations:
             body += _OPERATION.pack(*operation, *([0] * (12 - len(operation))))
         counts = (len(self.registers), len(self.tensors), first, len(self.operations))
         size = _HEADER.size + len(body)
         return _HEADER.pack(MAGIC, VERSION, size, self.kind, self.layer, self.tokens, self.history, *counts) + body
+
+
+def _encode_tensor(operand: Operand, first: int) -> bytes:
+    ranges: list[int] = []
+    for own in operand.fields:
+        ranges += (first, len(own)) if own else (0, 0)
+        first += len(own)
+    return _TENSOR.pack(CODEC_IDS[operand.kind], *operand.shape, operand.group, *ranges)
 
 
 def _encode_piece(piece: Piece) -> bytes:

@@ -114,4 +114,4 @@ class CompileOptions:
 
 def _one_of(where: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise ToolchainError("not supported here", where=where, expected=" or ".join(known), found=value)
+        raise ToolchainError("not supported here", where=where, expected=" or ".join(filter(None, known)), found=value)

@@ -1,17 +1,15 @@
 """The operations of a decoder layer and of the post engine, as microcode programs.
 
-What an architecture has (biases, q/k norms, activation) is read from its row of the table.
+What an architecture has (biases, norms and where they stand, activation) is read from its row of the table.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
-from layouts.algebra import Piece
-from pipeline.model import FINAL_NORM, HEAD, ModelConfig, architecture_of
-from pipeline.toolchain.microcode import ACTIVATION_IDS, KIND_LAYER, KIND_POST, NO_TENSOR, Program, float_bits
+from pipeline.model import HEAD, ModelConfig, architecture_of
+from pipeline.toolchain.microcode import ACTIVATION_IDS, KIND_LAYER, KIND_POST, NO_TENSOR, Operand, Program, float_bits
 
 ROPE_COS, ROPE_SIN = "rope.cos", "rope.sin"
 
@@ -20,23 +18,13 @@ K_CACHE, V_CACHE, INDICES, INPUT, MASK = range(5)
 K_CACHE_OUT, V_CACHE_OUT, OUTPUT = range(3)
 
 
-@dataclass(frozen=True)
-class Operand:
-    """A tensor as one shape group reads it: codec, shape (rows first) and pieces of the blob."""
-
-    codec: str
-    shape: tuple[int, int]
-    pieces: tuple[Piece, ...]
-
-
 class _LayerWriter:
     def __init__(self, config: ModelConfig, operands: Mapping[str, Operand], program: Program) -> None:
         self.config, self.operands, self.program = config, operands, program
         self.architecture = architecture_of(config)
 
     def tensor(self, name: str) -> int:
-        operand = self.operands[name]
-        return self.program.tensor(operand.codec, operand.shape, operand.pieces)
+        return self.program.tensor(self.operands[name])
 
     def norm(self, source: int, name: str, width: int, group: int) -> int:
         result = self.program.register(width)
@@ -80,14 +68,20 @@ class _LayerWriter:
         self.program.emit("GLU", gate, up, hidden, ACTIVATION_IDS[self.architecture.activation])
         return self.project(hidden, "mlp.down_proj")
 
-    def write(self) -> None:
+    def half(self, hidden: int, before: str, inner: Callable[[int], int], after: str) -> int:
+        """One half of a layer: norm, `inner`, the norm behind it if there is one ("" for none), and the sum."""
         width = self.config.hidden_size
-        hidden = self.program.register(width)
+        result = inner(self.norm(hidden, before, width, width))
+        if after:
+            result = self.norm(result, after, width, width)
+        return self.add(hidden, result, width)
+
+    def write(self) -> None:
+        norms = self.architecture.norms
+        hidden = self.program.register(self.config.hidden_size)
         self.program.emit("LOAD", hidden, INPUT)
-        normed = self.norm(hidden, "input_layernorm.weight", width, width)
-        hidden = self.add(hidden, self.attention(normed), width)
-        normed = self.norm(hidden, "post_attention_layernorm.weight", width, width)
-        hidden = self.add(hidden, self.feed_forward(normed), width)
+        hidden = self.half(hidden, norms.attention, self.attention, norms.after_attention)
+        hidden = self.half(hidden, norms.feed_forward, self.feed_forward, norms.after_feed_forward)
         self.program.emit("STORE", hidden, OUTPUT)
 
 
@@ -106,6 +100,6 @@ def post_program(config: ModelConfig, operands: Mapping[str, Operand]) -> Progra
     writer = _LayerWriter(config, operands, program)
     hidden = program.register(config.hidden_size)
     program.emit("LOAD", hidden, 0)
-    normed = writer.norm(hidden, FINAL_NORM.name, config.hidden_size, config.hidden_size)
+    normed = writer.norm(hidden, writer.architecture.final_norm.name, config.hidden_size, config.hidden_size)
     program.emit("STORE", writer.project(normed, HEAD.name.removesuffix(".weight")), 0)
     return program

@@ -9,18 +9,16 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from layouts.algebra import Digit, Layout, Piece
 from layouts.codecs import codec
-from layouts.stored import Copy, EngineLayout, Plane, StoredTensor
+from layouts.stored import Copy, EngineLayout, StoredTensor
 from pipeline.axmodel.walk import walk_engine
 from pipeline.checkpoint.protocol import Checkpoint
 from pipeline.engineset.names import engine_file
-from pipeline.model import EMBEDDING, ModelConfig
-from pipeline.toolchain.kinds import EMBEDDING_ENGINE, KINDS, LAYER
+from pipeline.model import ModelConfig
+from pipeline.toolchain.kinds import KINDS, LAYER
 from pipeline.toolchain.markers import BUILDS, marker_checkpoint, plan_markers
-from pipeline.toolchain.memory_map import MemoryMap
 from pipeline.toolchain.options import CompileOptions
-from pipeline.toolchain.reference import ReferenceCompiler, compile_model
+from pipeline.toolchain.reference import compile_model, engine_layout
 from tests.helpers.tiny import tiny_config
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
@@ -72,30 +70,7 @@ def engines_of(builds: list[Path], case: Case, kind: str) -> list[Path]:
 
 def true_layouts(checkpoint: Checkpoint, options: CompileOptions) -> dict[str, EngineLayout]:
     """Kind -> layout, from the compiler's own memory map and not from any engine."""
-    compiler = ReferenceCompiler(checkpoint, Path("nowhere"), options)
-    maps = {"layer": compiler._layer_map, "post": compiler._post_map}
-    name = "bf16_truncated" if options.rounding == "truncate" else options.weight_type
-    found = {kind: _from_map(kind, memory, name) for kind, memory in maps.items()}
-    return found | {EMBEDDING_ENGINE: _embedding(checkpoint.config)}
-
-
-def _from_map(kind: str, memory: MemoryMap, name: str) -> EngineLayout:
-    tensors = []
-    for placed in memory.placed.values():
-        if placed.item.constant:
-            continue
-        copies = [Copy("decode", (Plane(placed.decode),))]
-        if placed.copy:
-            copies.append(Copy("prefill", (Plane(placed.copy),)))
-        tensors.append(StoredTensor(placed.item.name, placed.item.shape, name, tuple(copies)))
-    return EngineLayout(kind, "npu_params", memory.size, tuple(tensors))
-
-
-def _embedding(config: ModelConfig) -> EngineLayout:
-    rows, cols = EMBEDDING.shape(config)
-    layout = Layout((rows, cols), 0, (Digit(rows, 16 * cols),), (Digit(cols, 16),), 16)
-    stored = StoredTensor(EMBEDDING.name, (rows, cols), "bf16", (Copy("decode", (Plane((Piece(0, 0, layout),)),)),))
-    return EngineLayout(EMBEDDING_ENGINE, "embedding", 2 * rows * cols, (stored,))
+    return {kind: engine_layout(checkpoint.config, options, kind) for kind in KINDS}
 
 
 def places(layout: EngineLayout) -> dict[tuple[str, str, tuple[tuple[int, int], ...]], npt.NDArray[np.int64]]:

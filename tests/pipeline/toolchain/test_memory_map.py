@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from itertools import combinations, pairwise
 
+import numpy as np
 import pytest
 
-from layouts.stored import EngineLayout
+from layouts.stored import EngineLayout, Plane
 from pipeline.checkpoint.noise import NoiseCheckpoint
-from pipeline.toolchain.memory_map import Item, draw_map
+from pipeline.toolchain.memory_map import draw_map
 from pipeline.toolchain.options import CompileOptions
+from pipeline.toolchain.placed import Item
 from tests.helpers.engines import true_layouts
 from tests.helpers.tiny import tiny_config
 
@@ -23,12 +25,13 @@ def layers() -> list[EngineLayout]:
     return [true_layouts(CHECKPOINT, CompileOptions(layout_seed=seed))["layer"] for seed in SEEDS]
 
 
-@pytest.mark.parametrize(("width", "rows", "block"), [(32, 32, 16512), (16, 64, 129 * 128)])
-def test_seed_0_is_the_published_layout(width: int, rows: int, block: int) -> None:
-    layout = draw_map([Item("w", (512, 128), width)], 0, "layer", copies=False).placed["w"].decode[0].layout
+@pytest.mark.parametrize(("codec", "rows", "block"), [("fp32", 32, 16512), ("bf16", 64, 129 * 128)])
+def test_seed_0_is_the_published_layout(codec: str, rows: int, block: int) -> None:
+    item = Item("w", (512, 128), codec)
+    layout = draw_map([item], 0, "layer", share=0).placed["w"].copies[0].planes[0].pieces[0].layout
     assert layout.base % 1024 == 0
     for r, k in ((0, 0), (1, 0), (rows, 0), (rows + 3, 5), (511, 127)):
-        expected = layout.base // 8 + width // 8 * (r % rows) + 128 * k + block * (r // rows)
+        expected = layout.base // 8 + item.width // 8 * (r % rows) + 128 * k + block * (r // rows)
         assert layout.address(r, k) == 8 * expected
 
 
@@ -91,25 +94,40 @@ def test_complete_copy_can_be_told_from_the_other(layers: list[EngineLayout]) ->
                 assert copy.rows != ((0, stored.shape[0]),)
 
 
-def test_prefill_reads_copied_rows_from_the_second_copy() -> None:
-    item = Item("w", (400, 24), 16)
+@pytest.mark.parametrize("codec", ["bf16", "s8", "s4"])
+def test_prefill_reads_copied_rows_from_the_second_copy(codec: str) -> None:
+    scales = CompileOptions("s8" if codec == "bf16" else codec).scales(codec)
+    item = Item("w", (401, 300), codec, scales)
+    copied = 0
     for seed in SEEDS:
-        placed = draw_map([item], seed, "layer", copies=True).placed["w"]
-        pieces = placed.prefill()
-        assert [piece.row for piece in pieces] == sorted(piece.row for piece in pieces)
-        where = {}
-        for piece in pieces:
-            for row in range(piece.layout.shape[0]):
-                where[piece.row + row] = piece.layout.address(row, 23)
-        assert sorted(where) == list(range(400))
-        for source in (placed.decode, placed.copy):
-            for piece in source:
-                for row in range(piece.layout.shape[0]):
-                    copied = placed.copy and any(
-                        p.row <= piece.row + row < p.row + p.layout.shape[0] for p in placed.copy
-                    )
-                    if source is placed.copy or not copied:
-                        assert where[piece.row + row] == piece.layout.address(row, 23)
+        placed = draw_map([item], seed, "layer", share=0.4).placed["w"]
+        copied += len(placed.copies) - 1
+        fields = [[*copy.planes, *([copy.entries] if copy.entries else [])] for copy in placed.copies]
+        for index, pieces in enumerate(own for own in placed.operand(prefill=True).fields if own):
+            assert [piece.row for piece in pieces] == sorted(piece.row for piece in pieces)
+            read = Plane(pieces).addresses(0, 401)
+            expected = fields[0][index].addresses(0, 401)
+            for start, stop in placed.copies[-1].rows:
+                expected[start:stop] = fields[-1][index].addresses(start, stop)
+            assert np.array_equal(read, expected)
+        complete = placed.operand(prefill=False).fields
+        assert [own for own in complete if own] == [plane.pieces for plane in fields[0]]
+    assert 5 < copied < len(SEEDS)
+
+
+@pytest.mark.parametrize(("share", "copied"), [(0.0, 0), (0.25, 3), (0.4, 5), (0.5, 6), (1.0, 11)])
+@pytest.mark.parametrize("codec", ["bf16", "s8"])
+def test_share_of_seed_0(share: float, copied: int, codec: str) -> None:
+    """Twelve blocks; at least one is never copied."""
+    block = 64 if codec == "bf16" else 32
+    item = Item("w", (12 * block, 40), codec, CompileOptions(codec).scales(codec))
+    copies = draw_map([item], 0, "layer", share).placed["w"].copies
+    assert [copy.rows for copy in copies[1:]] == ([((0, copied * block),)] if copied else [])
+
+
+def test_share_0_has_no_copies_under_any_seed() -> None:
+    item = Item("w", (999, 40), "bf16")
+    assert all(len(draw_map([item], seed, "layer", 0).placed["w"].copies) == 1 for seed in SEEDS)
 
 
 def test_options_and_shape_decide_the_map_and_weights_do_not() -> None:

@@ -22,8 +22,9 @@ from pipeline.errors import NotFiniteError, ToolchainError
 from pipeline.refit.plan import plan_engine
 from pipeline.toolchain import reference
 from pipeline.toolchain.container import Group, frame_container
+from pipeline.toolchain.engine_map import rope_tables
 from pipeline.toolchain.options import CompileOptions
-from pipeline.toolchain.reference import compile_model, rope_tables
+from pipeline.toolchain.reference import compile_model
 from tests.helpers.engines import ARCHITECTURES, KINDS, Case, small_options, stored_rows, true_layouts
 from tests.helpers.tiny import tiny_config
 
@@ -209,7 +210,7 @@ def test_layers_of_one_model_have_one_map(qwen: Path) -> None:
 
 
 def test_rope_tables_are_cos_and_sin_rounded_once() -> None:
-    tables = rope_tables(tiny_config(head_dim=48), 40)
+    tables = rope_tables(10000.0, 48, 40)
     angle = np.arange(40)[:, None] * 10000.0 ** (-np.arange(24) / 24)
     assert np.allclose(tables["rope.cos"], np.cos(angle), atol=1e-7)
     assert np.allclose(tables["rope.sin"], np.sin(angle), atol=1e-7)
@@ -219,7 +220,13 @@ def test_rope_tables_are_cos_and_sin_rounded_once() -> None:
 @pytest.mark.parametrize(
     ("flags", "reason"),
     [
-        ({"weight_type": "s8"}, r"weight_type.*expected bf16 or fp32, found s8"),
+        ({"weight_type": "fp8_e4m3"}, r"weight_type.*expected bf16 or fp32 or s8 or s4, found fp8_e4m3"),
+        ({"post_weight_type": "s8"}, r"post_weight_type.*expected bf16, found s8"),
+        ({"weight_type": "s8", "scale_rule": "row/128"}, r"scale_rule.*row/127 or row/127.5 or .*found row/128"),
+        ({"weight_type": "s4", "scale_type": "fp32"}, r"scale_type.*bf16 or fp16, found fp32"),
+        ({"fold_norms": True}, r"fold_norms: only integer engines fold norms \(found bf16\)"),
+        ({"prefill_share": 1.5}, r"prefill_share: out of range \(expected 0 to 1, found 1.5\)"),
+        ({"weight_type": "s8", "corrections": -0.1}, r"corrections.*found -0.1"),
         ({"chip": "AX999"}, r"chip.*AX650.*found AX999"),
         ({"rounding": "up"}, r"rounding.*found up"),
         ({"prefill_len": 0}, r"found 0, 1024"),
