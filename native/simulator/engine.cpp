@@ -31,17 +31,24 @@ std::vector<std::optional<Packing>> find_uses(const Microcode& code) {
 
 // Tensors may share weights, but all of them together hold at most twice what the blob holds.
 void check_total(const Microcode& code, std::uint64_t blob) {
-    std::uint64_t left = 2 * blob;
+    std::uint64_t left = 16 * blob;  // bits
     for (std::size_t i = 0; i < code.tensors.size(); ++i) {
-        const std::uint64_t elements = std::uint64_t{code.tensors[i].rows} * code.tensors[i].cols;
-        if (elements > left / element_bytes(code.tensors[i].codec)) {
-            throw EngineFault("microcode: tensor " + std::to_string(i) + ": all tensors hold more elements than the weights");
-        }
-        left -= elements * element_bytes(code.tensors[i].codec);
+        const TensorCode& tensor = code.tensors[i];
+        const bool fits = std::uint64_t{tensor.rows} * tensor.cols <= left && tensor.stored_bits() <= left;
+        if (!fits) throw EngineFault("microcode: tensor " + std::to_string(i) + ": all tensors hold more elements than the weights");
+        left -= tensor.stored_bits();
     }
 }
 
 using Stores = std::map<const std::byte*, PackedStore>;
+
+std::shared_ptr<const Packed> pack(PackedStore& store, const TensorCode& tensor, Packing packing, std::size_t index) {
+    try {
+        return store.get(tensor, packing);
+    } catch (const EngineFault& fault) {
+        throw EngineFault("microcode: tensor " + std::to_string(index) + ": " + fault.what());
+    }
+}
 
 Group load_group(const ContainerGroup& source, Stores& stores) {
     Group group{source.inputs, source.outputs, parse_microcode(source.microcode), {}, source.params.size()};
@@ -50,7 +57,7 @@ Group load_group(const ContainerGroup& source, Stores& stores) {
     PackedStore& store = stores.try_emplace(source.params.data(), source.params).first->second;
     const auto uses = find_uses(group.code);
     for (std::size_t i = 0; i < uses.size(); ++i) {
-        group.tensors.push_back(uses[i] ? store.get(group.code.tensors[i], *uses[i]) : nullptr);
+        group.tensors.push_back(uses[i] ? pack(store, group.code.tensors[i], *uses[i], i) : nullptr);
     }
     return group;
 }

@@ -99,7 +99,8 @@ void Executor::matmul(const Call& call, const Operation& operation) {
     const Packed& w = *call.group.tensors[a[2]];
     double* x = scratch(call.m() * w.cols);
     kernels_.pack_tokens(call.reg(a[0]), call.m(), w.cols, x);
-    const Matmul job{reinterpret_cast<const std::uint32_t*>(w.data.get()), w.codec == Codec::fp32, w.rows, w.cols, call.m(),
+    const Weights weights = !is_float(w.codec) ? Weights::int8 : w.codec == Codec::fp32 ? Weights::fp32 : Weights::bf16;
+    const Matmul job{w.data.get(), weights, w.scales(), w.group, w.rows, w.cols, call.m(),
                      a[3] == kNoTensor ? nullptr : call.floats(a[3]), x, call.reg(a[1])};
     const std::size_t panels = (w.rows + kPanelRows - 1) / kPanelRows;
     // Four panels are what the one-token kernels take at once.
@@ -140,9 +141,10 @@ void Executor::attend(const Call& call, const Operation& operation) {
 void Executor::glu(const Call& call, const Operation& operation) {
     const auto& a = operation.args;
     const std::size_t width = call.width(a[2]);
+    const auto activation = static_cast<Activation>(a[3]);
     each_token(call.m(), width, [&](std::size_t first, std::size_t last) {
         const std::size_t at = first * width;
-        kernels_.glu(call.reg(a[0]) + at, call.reg(a[1]) + at, call.reg(a[2]) + at, (last - first) * width);
+        kernels_.glu(activation, call.reg(a[0]) + at, call.reg(a[1]) + at, call.reg(a[2]) + at, (last - first) * width);
     });
 }
 

@@ -1,5 +1,6 @@
 #include "microcode.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -8,8 +9,8 @@
 namespace sim {
 namespace {
 
-constexpr std::size_t kHeader = 64, kTensor = 32, kPiece = 128, kOperation = 48, kDigits = 6;
-constexpr std::uint32_t kVersion = 1;
+constexpr std::size_t kHeader = 64, kTensor = 48, kPiece = 128, kOperation = 48, kDigits = 6;
+constexpr std::uint32_t kVersion = 2, kGroupUnit = 128;
 constexpr std::uint64_t kMaxTokens = 1U << 16U, kMaxWidth = 1U << 24U, kMaxRegisterElements = 1U << 28U;
 
 class Reader {
@@ -75,17 +76,26 @@ void parse_registers(Reader& reader, std::uint32_t count, Microcode& code) {
 struct PieceRange {
     std::uint32_t first, count;
 };
+using PieceRanges = std::array<PieceRange, kParts>;
 
-PieceRange parse_tensor(Reader& reader, std::size_t index, TensorCode& tensor) {
+PieceRanges parse_tensor(Reader& reader, std::size_t index, TensorCode& tensor) {
+    const std::string where = "tensor " + std::to_string(index);
     const std::uint32_t codec = reader.u32();
-    if (codec != 1 && codec != 2) throw EngineFault("microcode: tensor " + std::to_string(index) + ": unknown codec " + std::to_string(codec));
+    if (codec < 1 || codec > 5) throw EngineFault("microcode: " + where + ": unknown codec " + std::to_string(codec));
     tensor.codec = static_cast<Codec>(codec);
     tensor.rows = reader.u32();
     tensor.cols = reader.u32();
-    const PieceRange range{reader.u32(), reader.u32()};
-    reader.skip(12);
-    if (tensor.rows == 0 || tensor.cols == 0) throw EngineFault("microcode: tensor " + std::to_string(index) + ": is empty");
-    return range;
+    tensor.group = reader.u32();
+    PieceRanges ranges{};
+    for (PieceRange& range : ranges) range = {reader.u32(), reader.u32()};
+    reader.skip(8);
+    if (tensor.rows == 0 || tensor.cols == 0) throw EngineFault("microcode: " + where + ": is empty");
+    if (is_float(tensor.codec)) {
+        if (tensor.group != 0) refuse(where + ": columns of a scale entry", 0, tensor.group);
+    } else if (tensor.group == 0 || tensor.group % kGroupUnit != 0) {
+        refuse(where + ": columns of a scale entry, a multiple", kGroupUnit, tensor.group);
+    }
+    return ranges;
 }
 
 Piece parse_piece(Reader& reader) {
@@ -106,18 +116,32 @@ Piece parse_piece(Reader& reader) {
 }
 
 // Tensors take the pieces in their order, each piece once: what is read is never larger than what was written.
-void parse_pieces(Reader& reader, const PieceRange& range, PieceRange& left, std::size_t index, TensorCode& tensor) {
-    const std::string where = "tensor " + std::to_string(index);
+std::vector<Piece> parse_pieces(Reader& reader, const PieceRange& range, PieceRange& left, const std::string& where, std::uint32_t rows) {
     if (range.count > left.count) refuse(where + ": number of pieces, at most", left.count, range.count);
     if (range.first != left.first) refuse(where + ": first piece", left.first, range.first);
     left = {left.first + range.count, left.count - range.count};
+    std::vector<Piece> pieces;
     std::uint64_t row = 0;
     for (std::uint32_t i = 0; i < range.count; ++i) {
-        const Piece& piece = tensor.pieces.emplace_back(parse_piece(reader));
+        const Piece& piece = pieces.emplace_back(parse_piece(reader));
         if (piece.first_row != row || piece.rows == 0) refuse(where + ": first row of a piece", row, piece.first_row);
         row += piece.rows;
     }
-    if (row != tensor.rows) refuse(where + ": rows of its pieces", tensor.rows, row);
+    if (row != rows) refuse(where + ": rows of its pieces", rows, row);
+    return pieces;
+}
+
+void parse_parts(Reader& reader, const PieceRanges& ranges, PieceRange& left, std::size_t index, TensorCode& tensor) {
+    constexpr const char* names[kParts] = {"", ", second plane", ", entries"};
+    for (std::size_t part = 0; part < kParts; ++part) {
+        const std::string where = "tensor " + std::to_string(index) + names[part];
+        const PieceRange& range = ranges[part];
+        if (tensor.part_bits(part) != 0) {
+            tensor.pieces[part] = parse_pieces(reader, range, left, where, tensor.rows);
+        } else if (range.first != 0 || range.count != 0) {
+            refuse(where + ": pieces of a part that its codec does not have", 0, std::max(range.first, range.count));
+        }
+    }
 }
 
 Operation parse_operation(Reader& reader) {
@@ -131,16 +155,29 @@ Operation parse_operation(Reader& reader) {
 
 }  // namespace
 
+std::uint32_t TensorCode::part_bits(std::size_t part) const {
+    constexpr std::uint32_t bits[][kParts] = {{16, 0, 0}, {32, 0, 0}, {4, 4, 32}, {4, 0, 16}, {4, 0, 16}};
+    return bits[static_cast<std::size_t>(codec) - 1][part];
+}
+
+std::uint64_t TensorCode::stored_bits() const {
+    std::uint64_t bits = 0;
+    for (std::size_t part = 0; part < kParts; ++part) {
+        if (part_bits(part) != 0) bits += std::uint64_t{rows} * part_cols(part) * part_bits(part);
+    }
+    return bits;
+}
+
 Microcode parse_microcode(Bytes bytes) {
     if (bytes.size() < kHeader) refuse("bytes of a header, at least", kHeader, bytes.size());
     Microcode code;
     Reader reader(bytes);
     const Counts counts = parse_header(reader, bytes.size(), code);
     parse_registers(reader, counts.registers, code);
-    std::vector<PieceRange> ranges;
+    std::vector<PieceRanges> ranges;
     for (std::uint32_t i = 0; i < counts.tensors; ++i) ranges.push_back(parse_tensor(reader, i, code.tensors.emplace_back()));
     PieceRange left{0, counts.pieces};
-    for (std::size_t i = 0; i < ranges.size(); ++i) parse_pieces(reader, ranges[i], left, i, code.tensors[i]);
+    for (std::size_t i = 0; i < ranges.size(); ++i) parse_parts(reader, ranges[i], left, i, code.tensors[i]);
     if (left.count != 0) refuse("pieces of no tensor", 0, left.count);
     for (std::uint32_t i = 0; i < counts.operations; ++i) code.operations.push_back(parse_operation(reader));
     return code;

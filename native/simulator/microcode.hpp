@@ -12,8 +12,8 @@ namespace sim {
 inline constexpr std::uint32_t kNoTensor = 0xFFFFFFFF;
 
 enum class Kind : std::uint32_t { layer = 1, post = 2 };
-enum class Codec : std::uint32_t { bf16 = 1, fp32 = 2 };
-inline constexpr std::uint64_t element_bytes(Codec codec) { return codec == Codec::bf16 ? 2 : 4; }
+enum class Codec : std::uint32_t { bf16 = 1, fp32 = 2, s8_reciprocal = 3, s4_bf16 = 4, s4_fp16 = 5 };
+inline constexpr bool is_float(Codec codec) { return codec == Codec::bf16 || codec == Codec::fp32; }
 enum class Opcode : std::uint32_t {
     load = 1,
     store = 2,
@@ -41,10 +41,19 @@ struct Piece {
     bool operator==(const Piece&) const = default;
 };
 
+// What stands in the blob for a tensor: the plane of the lowest bits, the second plane, the scale entries.
+enum Part : std::size_t { low_plane, high_plane, entries, kParts };
+
 struct TensorCode {
     Codec codec = Codec::bf16;
-    std::uint32_t rows = 0, cols = 0;
-    std::vector<Piece> pieces;
+    std::uint32_t rows = 0, cols = 0, group = 0;  // group: columns of a scale entry, 0 for floats
+    std::array<std::vector<Piece>, kParts> pieces;
+
+    // Bits of one element of a part, 0 for a part that the codec does not have.
+    std::uint32_t part_bits(std::size_t part) const;
+    std::uint32_t part_cols(std::size_t part) const { return part == entries ? (cols - 1) / group + 1 : cols; }
+    // Bits that the whole tensor takes.
+    std::uint64_t stored_bits() const;
 
     bool operator==(const TensorCode&) const = default;
 };
@@ -62,7 +71,7 @@ struct Microcode {
     std::vector<Operation> operations;
 };
 
-// Throws EngineFault for anything but a whole, self-consistent version 1 microcode.
+// Throws EngineFault for anything but a whole, self-consistent version 2 microcode.
 Microcode parse_microcode(Bytes bytes);
 
 // Throws EngineFault if an operation does not fit its registers, its tensors or the group's inputs and outputs.

@@ -76,9 +76,13 @@ private:
         same("elements of the output", read(src) * code_.m, io(group_.outputs, slot, axcl::DataType::bf16).elements);
         stored_[slot] = true;
     }
+    const TensorCode& floats(std::uint32_t index) const {
+        if (!is_float(tensor(index).codec)) refuse("tensor " + std::to_string(index) + " is a vector or table of integers");
+        return tensor(index);
+    }
     void vector(std::uint32_t index, std::uint64_t size) const {
-        same("rows of a vector", 1, tensor(index).rows);
-        same("elements of a vector", size, tensor(index).cols);
+        same("rows of a vector", 1, floats(index).rows);
+        same("elements of a vector", size, floats(index).cols);
     }
     void norm(std::uint32_t src, std::uint32_t dst, std::uint32_t weight, float eps, std::uint32_t n) {
         const std::uint64_t size = read(src);
@@ -98,9 +102,9 @@ private:
         if (head_dim == 0 || head_dim % 2 != 0) refuse("head_dim " + std::to_string(head_dim) + " is not even");
         same("values left over by heads", 0, read(reg) % head_dim);
         same("indices", code_.m, io(group_.inputs, slot, axcl::DataType::uint32).elements);
-        same("columns of the cos table", head_dim / 2, tensor(cosine).cols);
-        same("columns of the sin table", head_dim / 2, tensor(sine).cols);
-        same("rows of the sin table", tensor(cosine).rows, tensor(sine).rows);
+        same("columns of the cos table", head_dim / 2, floats(cosine).cols);
+        same("columns of the sin table", head_dim / 2, floats(sine).cols);
+        same("rows of the sin table", floats(cosine).rows, floats(sine).rows);
     }
     void attend(const Operation& operation) {
         const auto& [q, k, v, dst, k_cache, v_cache, mask, heads, kv_heads, head_dim, scale] = operation.args;
@@ -118,7 +122,7 @@ private:
         if (!std::isfinite(std::bit_cast<float>(scale))) refuse("scale is not finite");
     }
     void glu(std::uint32_t gate, std::uint32_t up, std::uint32_t dst, std::uint32_t activation) {
-        if (activation != 1) refuse("unknown activation " + std::to_string(activation));
+        if (activation != 1 && activation != 2) refuse("unknown activation " + std::to_string(activation));
         add(gate, up, dst);
     }
     void add(std::uint32_t left, std::uint32_t right, std::uint32_t dst) {

@@ -4,77 +4,16 @@
 #include <bit>
 #include <cstring>
 #include <functional>
-#include <string>
 #include <string_view>
 
 #include "fault.hpp"
+#include "gather_integers.hpp"
+#include "places.hpp"
 
 namespace sim {
 namespace {
 
 constexpr std::size_t kHalf = kPanelRows / 2;
-
-// Byte offsets of indices 0..count-1 of one axis.
-std::vector<std::int64_t> axis_offsets(const std::vector<Digit>& digits, std::uint32_t count) {
-    std::vector<std::int64_t> offsets(count, 0);
-    for (std::uint32_t i = 0; i < count; ++i) {
-        std::uint64_t rest = i;
-        for (const Digit& digit : digits) {
-            if (digit.size == 0) throw EngineFault("microcode: a digit of size 0");
-            std::int64_t step = 0;
-            if (__builtin_mul_overflow(digit.stride_bits, static_cast<std::int64_t>(rest % digit.size), &step) ||
-                __builtin_add_overflow(offsets[i], step, &offsets[i])) {
-                throw EngineFault("microcode: an address overflows");
-            }
-            rest /= digit.size;
-        }
-        if (rest != 0) throw EngineFault("microcode: digits do not reach index " + std::to_string(i));
-        if (offsets[i] % 8 != 0) throw EngineFault("microcode: an element does not start on a byte");
-        offsets[i] /= 8;
-    }
-    return offsets;
-}
-
-// Where the elements of a tensor stand: row r, column c at start[r] + cols[piece[r]][c], all proven to lie in the blob.
-struct Places {
-    std::vector<std::int64_t> start;
-    std::vector<std::uint32_t> piece;
-    std::vector<std::vector<std::int64_t>> cols;
-};
-
-void check_inside(std::int64_t base, const std::vector<std::int64_t>& rows, const std::vector<std::int64_t>& cols,
-                  std::size_t width, std::size_t blob) {
-    const auto [row_low, row_high] = std::ranges::minmax(rows);
-    const auto [col_low, col_high] = std::ranges::minmax(cols);
-    std::int64_t low = 0, high = 0;
-    const bool overflow = __builtin_add_overflow(row_low, col_low, &low) || __builtin_add_overflow(low, base, &low) ||
-                          __builtin_add_overflow(row_high, col_high, &high) || __builtin_add_overflow(high, base, &high);
-    if (overflow || low < 0 || blob < width || high > static_cast<std::int64_t>(blob - width)) {
-        throw EngineFault("microcode: an element lies outside the weights (expected byte 0 to " + std::to_string(blob) +
-                          ", found " + std::to_string(low) + " to " + std::to_string(high) + ")");
-    }
-}
-
-Places find_places(const TensorCode& tensor, std::size_t blob) {
-    const std::size_t width = element_bytes(tensor.codec);
-    if (std::uint64_t{tensor.rows} * tensor.cols > blob / width) {
-        throw EngineFault("microcode: a tensor of more elements than the weights hold");
-    }
-    Places places;
-    for (const Piece& piece : tensor.pieces) {
-        if (piece.base_bits % 8 != 0) throw EngineFault("microcode: a piece does not start on a byte");
-        const auto base = static_cast<std::int64_t>(piece.base_bits / 8);
-        const auto rows = axis_offsets(piece.row_digits, piece.rows);
-        auto cols = axis_offsets(piece.col_digits, tensor.cols);
-        check_inside(base, rows, cols, width, blob);
-        for (const std::int64_t row : rows) {
-            places.start.push_back(base + row);
-            places.piece.push_back(static_cast<std::uint32_t>(places.cols.size()));
-        }
-        places.cols.push_back(std::move(cols));
-    }
-    return places;
-}
 
 std::uint32_t load_word(const std::byte* at, Codec codec) {
     std::uint16_t half = 0;
@@ -140,10 +79,18 @@ void gather_panel_fp32(const Places& places, Bytes blob, std::size_t row, std::s
     }
 }
 
+std::size_t padded_rows(const TensorCode& tensor) { return (tensor.rows + kPanelRows - 1) / kPanelRows * kPanelRows; }
+
 std::size_t packed_bytes(const TensorCode& tensor, Packing packing) {
     if (packing == Packing::flat) return std::size_t{tensor.rows} * tensor.cols * 4;
-    const std::size_t rows = (tensor.rows + kPanelRows - 1) / kPanelRows * kPanelRows;
-    return rows * tensor.cols * element_bytes(tensor.codec);
+    if (!is_float(tensor.codec)) return padded_rows(tensor) * (tensor.cols + std::size_t{tensor.part_cols(entries)} * 4);
+    return padded_rows(tensor) * tensor.cols * (tensor.part_bits(low_plane) / 8);
+}
+
+void gather_panels(const TensorCode& tensor, const Places& places, Bytes blob, std::uint32_t* out) {
+    const auto gather = tensor.codec == Codec::bf16 ? gather_panel_bf16 : gather_panel_fp32;
+    const std::size_t panel_words = tensor.cols * (tensor.part_bits(low_plane) / 8 * kPanelRows / 4);
+    for (std::size_t row = 0; row < tensor.rows; row += kPanelRows, out += panel_words) gather(places, blob, row, tensor.cols, out);
 }
 
 std::size_t hash_bytes(const void* data, std::size_t size) {
@@ -152,11 +99,13 @@ std::size_t hash_bytes(const void* data, std::size_t size) {
 
 std::size_t hash_pieces(const TensorCode& tensor) {
     std::vector<std::uint64_t> words{tensor.rows, tensor.cols};
-    for (const Piece& piece : tensor.pieces) {
-        words.insert(words.end(), {piece.rows, piece.base_bits});
-        for (const auto* digits : {&piece.row_digits, &piece.col_digits}) {
-            for (const Digit& digit : *digits) {
-                words.insert(words.end(), {static_cast<std::uint64_t>(digit.stride_bits), digit.size});
+    for (const auto& pieces : tensor.pieces) {
+        for (const Piece& piece : pieces) {
+            words.insert(words.end(), {piece.rows, piece.base_bits});
+            for (const auto* digits : {&piece.row_digits, &piece.col_digits}) {
+                for (const Digit& digit : *digits) {
+                    words.insert(words.end(), {static_cast<std::uint64_t>(digit.stride_bits), digit.size});
+                }
             }
         }
     }
@@ -166,18 +115,19 @@ std::size_t hash_pieces(const TensorCode& tensor) {
 }  // namespace
 
 Packed pack_tensor(const TensorCode& tensor, Packing packing, Bytes blob) {
-    const Places places = find_places(tensor, blob.size());
-    Packed packed{packing, tensor.codec, tensor.rows, tensor.cols, packed_bytes(tensor, packing), nullptr};
+    if (tensor.stored_bits() > std::uint64_t{blob.size()} * 8) throw EngineFault("more elements than the weights hold");
+    Packed packed{packing, tensor.codec, tensor.rows, tensor.cols, tensor.group, packed_bytes(tensor, packing), nullptr};
     packed.data = make_aligned<std::byte>(packed.size);
-    if (packing == Packing::flat) {
-        gather_flat(tensor, places, blob, reinterpret_cast<float*>(packed.data.get()));
+    if (!is_float(tensor.codec)) {
+        gather_integers(tensor, blob, reinterpret_cast<std::int8_t*>(packed.data.get()));
+        gather_scales(tensor, blob, const_cast<float*>(packed.scales()));
         return packed;
     }
-    auto* out = reinterpret_cast<std::uint32_t*>(packed.data.get());
-    const std::size_t panel_words = kPanelRows * tensor.cols * element_bytes(tensor.codec) / 4;
-    for (std::size_t row = 0; row < tensor.rows; row += kPanelRows, out += panel_words) {
-        const auto gather = tensor.codec == Codec::bf16 ? gather_panel_bf16 : gather_panel_fp32;
-        gather(places, blob, row, tensor.cols, out);
+    const Places places = find_places(tensor, low_plane, blob.size());
+    if (packing == Packing::flat) {
+        gather_flat(tensor, places, blob, reinterpret_cast<float*>(packed.data.get()));
+    } else {
+        gather_panels(tensor, places, blob, reinterpret_cast<std::uint32_t*>(packed.data.get()));
     }
     return packed;
 }
@@ -188,7 +138,8 @@ std::shared_ptr<const Packed> PackedStore::shared(Packed&& packed) {
     for (auto entry = first; entry != last; ++entry) {
         const Packed& other = *entry->second;
         if (other.packing == packed.packing && other.codec == packed.codec && other.rows == packed.rows &&
-            other.cols == packed.cols && std::memcmp(other.data.get(), packed.data.get(), packed.size) == 0) {
+            other.cols == packed.cols && other.group == packed.group && other.size == packed.size &&
+            std::memcmp(other.data.get(), packed.data.get(), packed.size) == 0) {
             return entry->second;
         }
     }

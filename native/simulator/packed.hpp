@@ -31,18 +31,23 @@ Aligned<T> make_aligned(std::size_t count) {
 // `panels`: 32 rows at a time, absent rows 0, then k by k:
 //   bf16: 16 words of 32 bits, word i = row i in the low half, row i + 16 in the high half
 //   fp32: 32 floats, one per row
+//   integers: 32 bytes, one per row; behind all panels the scales, 32 floats a group for each panel
 enum class Packing { flat, panels };
 
 struct Packed {
     Packing packing{};
     Codec codec{};
-    std::size_t rows = 0, cols = 0, size = 0;  // size in bytes
+    std::size_t rows = 0, cols = 0, group = 0, size = 0;  // size in bytes
     Aligned<std::byte> data;
 
     const float* floats() const { return reinterpret_cast<const float*>(data.get()); }
+    const float* scales() const {
+        return reinterpret_cast<const float*>(data.get() + (rows + kPanelRows - 1) / kPanelRows * kPanelRows * cols);
+    }
 };
 
-// Gathers `tensor` from `blob`. Throws EngineFault for an element outside the blob or off a byte.
+// Gathers `tensor` from `blob`. Throws EngineFault for an element outside the blob or off its byte, for a scale that is
+// not above 0 and finite.
 Packed pack_tensor(const TensorCode& tensor, Packing packing, Bytes blob);
 
 // One packed copy per distinct content: groups whose pieces differ but whose weights are equal share memory.

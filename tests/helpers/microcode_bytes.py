@@ -6,6 +6,7 @@ import json
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,8 @@ from onnx import TensorProto, helper
 
 from tests.helpers.numerics import bf16_bits
 
+Digits = list[tuple[int, int]]
+CODECS = {"bf16": 1, "fp32": 2, "s8": 3, "s4": 4, "s4_fp16": 5}
 _NAMES = ("LOAD", "STORE", "NORM", "MATMUL", "ROPE", "ATTEND", "GLU", "ADD", "ROUND")
 CODES = {name: code for code, name in enumerate(_NAMES, start=1)}
 NO_TENSOR = 0xFFFFFFFF
@@ -44,10 +47,33 @@ class Weights:
         self.data += bf16_bits(padded.reshape(lines, 16, cols).swapaxes(1, 2)).astype("<u2").tobytes()
         return piece(0, rows, base * 8, [(16, 16), (256 * cols, lines)], [(256, cols)])
 
+    def add_part(
+        self, values: npt.NDArray[Any], bits: int, pieces: list[tuple[int, int, int, Digits, Digits]]
+    ) -> list[bytes]:
+        """Stores unsigned integers `[rows, cols]` of `bits` where pieces (arguments of `piece`) say, from here on.
 
-def piece(
-    first: int, rows: int, base: int, row_digits: list[tuple[int, int]], col_digits: list[tuple[int, int]]
-) -> bytes:
+        Half byte by half byte, the low one of a byte first.
+        """
+        base = len(self.data) * 8
+        for first, rows, start, row_digits, col_digits in pieces:
+            at = addresses(row_digits, rows)[:, None] + addresses(col_digits, values.shape[1])[None, :] + base + start
+            self.data += bytes(max(0, int(at.max() + bits + 7) // 8 - len(self.data)))
+            for address, value in zip(at.ravel().tolist(), values[first : first + rows].ravel().tolist(), strict=True):
+                for bit in range(address, address + bits, 4):
+                    self.data[bit // 8] |= (value >> (bit - address) & 15) << bit % 8
+        return [piece(first, rows, base + start, *digits) for first, rows, start, *digits in pieces]
+
+
+def addresses(digits: Digits, count: int) -> npt.NDArray[np.int64]:
+    """The sum of digit times stride, in bits, of indices 0 to count - 1."""
+    total, rest = np.zeros(count, np.int64), np.arange(count)
+    for stride, size in digits:
+        total += rest % size * stride
+        rest //= size
+    return total
+
+
+def piece(first: int, rows: int, base: int, row_digits: Digits, col_digits: Digits) -> bytes:
     digits = row_digits + col_digits
     head = struct.pack("<2IQ2I", first, rows, base, len(row_digits), len(col_digits))
     return (head + b"".join(struct.pack("<qI4x", *digit) for digit in digits)).ljust(128, b"\0")
@@ -61,16 +87,18 @@ class Code:
     history: int = 0
     kind: int = 1
     registers: list[int] = field(default_factory=list)
-    tensors: list[tuple[int, int, int, list[bytes]]] = field(default_factory=list)
+    tensors: list[tuple[int, int, int, int, list[list[bytes]]]] = field(default_factory=list)
     operations: list[bytes] = field(default_factory=list)
 
     def register(self, width: int) -> int:
         self.registers.append(width)
         return len(self.registers) - 1
 
-    def tensor(self, codec: str, shape: tuple[int, ...], pieces: list[bytes]) -> int:
+    def tensor(self, codec: str, shape: tuple[int, ...], *parts: list[bytes], group: int = 0) -> int:
+        """`parts`: pieces of the planes, then of the scale entries; one plane for all but s8, no entries for floats."""
         rows, cols = shape if len(shape) == 2 else (1, *shape)
-        self.tensors.append(({"bf16": 1, "fp32": 2}[codec], rows, cols, pieces))
+        fields = [parts[0], [], *parts[1:]] if len(parts) == 2 else [*parts]
+        self.tensors.append((CODECS[codec], rows, cols, group, fields))
         return len(self.tensors) - 1
 
     def emit(self, name: str, *arguments: int) -> None:
@@ -79,12 +107,16 @@ class Code:
     def encode(self) -> bytes:
         body = struct.pack(f"<{len(self.registers)}I", *self.registers)
         first = 0
-        for codec, rows, cols, pieces in self.tensors:
-            body += struct.pack("<5I12x", codec, rows, cols, first, len(pieces))
-            first += len(pieces)
-        body += b"".join(one for *_, pieces in self.tensors for one in pieces) + b"".join(self.operations)
+        for codec, rows, cols, group, parts in self.tensors:
+            body += struct.pack("<4I", codec, rows, cols, group)
+            for pieces in parts:
+                body += struct.pack("<2I", first if pieces else 0, len(pieces))
+                first += len(pieces)
+            body += bytes(8 * (4 - len(parts)))
+        body += b"".join(one for *_, parts in self.tensors for pieces in parts for one in pieces)
+        body += b"".join(self.operations)
         counts = (len(self.registers), len(self.tensors), first, len(self.operations))
-        return struct.pack("<4s10I20x", b"RNEU", 1, 64 + len(body), self.kind, 7, self.m, self.history, *counts) + body
+        return struct.pack("<4s10I20x", b"RNEU", 2, 64 + len(body), self.kind, 7, self.m, self.history, *counts) + body
 
 
 @dataclass(frozen=True)

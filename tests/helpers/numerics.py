@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -40,15 +42,18 @@ def fma(a: Float64, b: Float64, c: Float64) -> Float64:
     return high + np.where(inexact, bits + step, bits).view(np.float64)
 
 
-def dot(x: Float32, w: Float32) -> Float64:
-    """Dot products of float32 values over the last axis, which both broadcast to; products are exact in double."""
+def dot(x: Float32, w: npt.NDArray[Any], scales: Float32 | None = None, group: int = 0) -> Float64:
+    """Dot products over the last axis, which both broadcast to; products are exact in double.
+
+    scales : with integers `w`, those of groups of `group` columns, `[..., groups]`
+    """
     x, w = (side.astype(np.float64) for side in np.broadcast_arrays(x, w))
     sums = []
     for start in range(0, x.shape[-1], RUN):
         acc = np.zeros(x.shape[:-1])
         for k in range(start, min(start + RUN, x.shape[-1])):
             acc = acc + x[..., k] * w[..., k]
-        sums.append(acc)
+        sums.append(acc if scales is None else acc * scales[..., start // group].astype(np.float64))
     while len(sums) > 1:
         pairs = [sums[i] + sums[i + 1] for i in range(0, len(sums) - 1, 2)]
         sums = pairs + sums[len(sums) // 2 * 2 :]
@@ -73,6 +78,14 @@ def round_bf16(x: Float32) -> Float32:
 def matmul(x: Float32, w: Float32, bias: Float32 | None = None) -> Float32:
     """x `[m, k]` rounded to bf16, w `[n, k]`."""
     y = dot(round_bf16(x)[:, None, :], w[None, :, :])
+    return (y if bias is None else y + bias.astype(np.float64)).astype(np.float32)
+
+
+def integer_matmul(
+    x: Float32, q: npt.NDArray[np.int8], scales: Float32, group: int, bias: Float32 | None = None
+) -> Float32:
+    """x `[m, k]` rounded to bf16, q `[n, k]`, scales `[n, ceil(k / group)]`."""
+    y = dot(round_bf16(x)[:, None, :], q[None, :, :], scales[None, :, :], group)
     return (y if bias is None else y + bias.astype(np.float64)).astype(np.float32)
 
 
@@ -105,9 +118,21 @@ def exp(x: Float64) -> Float64:
     return np.where(np.isnan(x), x, y)
 
 
-def glu(gate: Float32, up: Float32) -> Float32:
+def silu(x: Float64) -> Float64:
+    return x / (1.0 + exp(-x))
+
+
+def gelu_tanh(x: Float64) -> Float64:
+    u = 0.7978845608028654 * (x + 0.044715 * (x * x * x))
+    return x / (1.0 + exp(-2.0 * u))
+
+
+ACTIVATIONS = {"silu": silu, "gelu_tanh": gelu_tanh}
+
+
+def glu(gate: Float32, up: Float32, activation: str = "silu") -> Float32:
     x = gate.astype(np.float64)
-    return (x / (1.0 + exp(-x)) * up.astype(np.float64)).astype(np.float32)
+    return (ACTIVATIONS[activation](x) * up.astype(np.float64)).astype(np.float32)
 
 
 def attend(q: Float32, k: Float32, v: Float32, mask: Float32, heads: int, kv_heads: int, scale: np.float32) -> Float32:

@@ -51,10 +51,11 @@ def patched(offset: int, layout: str, *values: int | bytes) -> Callable[[bytes],
     return patch
 
 
-# Header 64, registers 8, tensor 32 (at 72), piece 128 (at 104), operations 48 each (at 232).
+# Header 64, registers 8, tensor 48 (at 72), piece 128 (at 120), operations 48 each (at 248).
 MICROCODE = [
     (patched(0, "<4s", b"AXNE"), "not RNEU"),
-    (patched(4, "<I", 2), "version"),
+    (patched(4, "<I", 1), "version"),
+    (patched(4, "<I", 3), "version"),
     (patched(8, "<I", 5), "size"),
     (patched(12, "<I", 3), "unknown kind 3"),
     (patched(20, "<I", 0), "tokens per call"),
@@ -62,29 +63,34 @@ MICROCODE = [
     (patched(36, "<I", 0xFFFFFFFF), "size that its counts fill"),
     (patched(64, "<I", 0), "width of register 0"),
     (patched(64, "<I", 33), "operation 0: elements of the input"),
-    (patched(72, "<I", 9), "unknown codec 9"),
+    (patched(72, "<I", 0), "unknown codec 0"),
+    (patched(72, "<I", 6), "unknown codec 6"),
+    (patched(72, "<I", 3), "columns of a scale entry"),
+    (patched(84, "<I", 128), "columns of a scale entry"),
+    (patched(96, "<I", 1), "second plane: pieces of a part"),
+    (patched(104, "<2I", 1, 0), "entries: pieces of a part"),
     (patched(76, "<I", 31), "rows of its pieces"),
     (patched(80, "<I", 0), "is empty"),
-    (patched(84, "<I", 1), "first piece"),
-    (patched(88, "<I", 2), "number of pieces"),
-    (patched(88, "<I", 0), "rows of its pieces"),
-    (patched(104, "<I", 1), "first row of a piece"),
-    (patched(112, "<Q", 1), "does not start on a byte"),
-    (patched(112, "<Q", 1 << 40), "outside the weights"),
-    (patched(112, "<Q", 2**64 - 8), "outside the weights"),
-    (patched(120, "<I", 7), "digits of a piece"),
-    (patched(128, "<q", -(1 << 40)), "outside the weights"),
-    (patched(128, "<q", 3), "does not start on a byte"),
-    (patched(128, "<q", 1 << 62), "overflows"),
-    (patched(136, "<I", 0), "digit of size 0"),
-    (patched(136, "<I", 1), "digits do not reach"),
-    (patched(232, "<I", 99), "unknown opcode 99"),
-    (patched(236, "<I", 2), "no register 2"),
-    (patched(240, "<I", 1), "no input or output 1"),
-    (patched(280, "<I", 3), "operation 1: "),
-    (patched(284, "<I", 1), "register 1 is read before it is written"),
-    (patched(292, "<I", 1), "no tensor 1"),
-    (patched(296, "<I", 0), "rows of a vector"),
+    (patched(88, "<I", 1), "first piece"),
+    (patched(92, "<I", 2), "number of pieces"),
+    (patched(92, "<I", 0), "rows of its pieces"),
+    (patched(120, "<I", 1), "first row of a piece"),
+    (patched(128, "<Q", 1), "does not start on a byte"),
+    (patched(128, "<Q", 1 << 40), "outside the weights"),
+    (patched(128, "<Q", 2**64 - 8), "outside the weights"),
+    (patched(136, "<I", 7), "digits of a piece"),
+    (patched(144, "<q", -(1 << 40)), "outside the weights"),
+    (patched(144, "<q", 3), "does not start on a byte"),
+    (patched(144, "<q", 1 << 62), "overflows"),
+    (patched(152, "<I", 0), "digit of size 0"),
+    (patched(152, "<I", 1), "digits do not reach"),
+    (patched(248, "<I", 99), "unknown opcode 99"),
+    (patched(252, "<I", 2), "no register 2"),
+    (patched(256, "<I", 1), "no input or output 1"),
+    (patched(296, "<I", 3), "operation 1: "),
+    (patched(300, "<I", 1), "register 1 is read before it is written"),
+    (patched(308, "<I", 1), "no tensor 1"),
+    (patched(312, "<I", 0), "rows of a vector"),
     (lambda code: code[:40], "bytes of a header"),
     (lambda code: code + b"\0", "size"),
 ]
@@ -95,6 +101,60 @@ def test_microcode_that_lies(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], patch: Callable[[bytes], bytes], message: str
 ) -> None:
     group, weights = engine()
+    path = write_engine(tmp_path / "bad.axmodel", [replace(group, microcode=patch(group.microcode))], weights)
+    refuse(path, message, capfd)
+
+
+def integer_engine(codec: str, spoil: Callable[[Code], None] | None = None) -> tuple[Group, bytes]:
+    """One matrix [3, 5]: planes at bits 32 and 96, entries at bits 192."""
+    code = Code(1, kind=2)
+    source, result = code.register(5), code.register(3)
+    plane = [[piece(0, 3, base, [(20, 3)], [(4, 5)])] for base in (32, 96)]
+    entry = [piece(0, 3, 192, [(32, 3)], [(0, 1)])]
+    parts = [*plane, entry] if codec == "s8" else [plane[0], entry]
+    code.emit("LOAD", source, 0)
+    code.emit("MATMUL", source, result, code.tensor(codec, (3, 5), *parts, group=128), 0xFFFFFFFF)
+    code.emit("STORE", result, 0)
+    if spoil is not None:
+        spoil(code)
+    slots = [Slot("input", BF16, (1, 5))], [Slot("output", BF16, (1, 3))]
+    return Group(*slots, code.encode()), b"\x3c" * 36
+
+
+# Header 64, registers 8, tensor 48 (at 72), pieces 128 each (at 120, 248, 376), of which 8 to 15 are the base, 24 to 31
+# and 32 to 35 stride and size of the first digit.
+INTEGERS = [
+    ("s8", patched(84, "<I", 0), "columns of a scale entry, a multiple (expected 128, found 0)"),
+    ("s4", patched(84, "<I", 192), "columns of a scale entry, a multiple (expected 128, found 192)"),
+    ("s8", patched(72, "<I", 4), "tensor 0, second plane: pieces of a part that its codec does not have"),
+    ("s4", patched(72, "<I", 3), "tensor 0, second plane: first piece (expected 1, found 0)"),
+    ("s8", patched(88, "<I", 1), "tensor 0: first piece"),
+    ("s8", patched(96, "<I", 0), "tensor 0, second plane: first piece"),
+    ("s8", patched(104, "<I", 1), "tensor 0, entries: first piece"),
+    ("s8", patched(108, "<I", 2), "tensor 0, entries: number of pieces"),
+    ("s8", patched(108, "<I", 0), "tensor 0, entries: rows of its pieces"),
+    ("s4", patched(248, "<I", 1), "tensor 0, entries: first row of a piece"),
+    ("s8", patched(128, "<Q", 34), "tensor 0: a piece does not start on half a byte"),
+    ("s8", patched(144, "<q", 21), "tensor 0: an element does not start on half a byte"),
+    ("s8", patched(384, "<Q", 196), "tensor 0: a piece does not start on a byte"),
+    ("s8", patched(400, "<q", 36), "tensor 0: an element does not start on a byte"),
+    ("s8", patched(128, "<Q", 288 - 56), "an element lies outside the weights"),
+    ("s8", patched(256, "<Q", 288 - 56), "an element lies outside the weights"),
+    ("s8", patched(384, "<Q", 288 - 88), "an element lies outside the weights"),
+    ("s8", patched(256, "<Q", 2**64 - 4), "an element lies outside the weights"),
+    ("s8", patched(400, "<q", -97 * 8), "an element lies outside the weights"),
+    ("s8", patched(408, "<I", 2), "digits do not reach index 2"),
+]
+
+
+@pytest.mark.parametrize(("codec", "patch", "message"), INTEGERS, ids=range(len(INTEGERS)))
+def test_integer_matrices_that_lie(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], codec: str, patch: Callable[[bytes], bytes], message: str
+) -> None:
+    group, weights = integer_engine(codec)
+    path = write_engine(tmp_path / "whole.axmodel", [group], weights)
+    with card() as one:
+        one.load(path)
     path = write_engine(tmp_path / "bad.axmodel", [replace(group, microcode=patch(group.microcode))], weights)
     refuse(path, message, capfd)
 
@@ -114,19 +174,20 @@ def test_output_that_is_never_stored(tmp_path: Path, capfd: pytest.CaptureFixtur
     refuse(write_engine(tmp_path / "bad.axmodel", [group], weights), "output output is never stored", capfd)
 
 
-def test_tensors_that_share_all_weights(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("codec", ["bf16", "s8"])
+def test_tensors_that_share_all_weights(tmp_path: Path, capfd: pytest.CaptureFixture[str], codec: str) -> None:
     def spoil(code: Code) -> None:
         code.tensors += code.tensors * 2
 
-    group, weights = engine(spoil)
+    group, weights = engine(spoil) if codec == "bf16" else integer_engine(codec, spoil)
     refuse(write_engine(tmp_path / "bad.axmodel", [group], weights), "all tensors hold more elements", capfd)
 
 
 def test_many_tensors_that_share_pieces_are_refused_at_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     tensors, pieces = 2000, 1500
-    body = struct.pack("<2I", HIDDEN, HIDDEN) + struct.pack("<5I12x", 1, pieces, 1, 0, pieces) * tensors
+    body = struct.pack("<2I", HIDDEN, HIDDEN) + struct.pack("<6I24x", 1, pieces, 1, 0, 0, pieces) * tensors
     body += b"".join(piece(row, 1, 0, [(0, 1)], [(0, 1)]) for row in range(pieces))
-    head = struct.pack("<4s10I20x", b"RNEU", 1, 64 + len(body), 2, 0, 1, 0, 2, tensors, pieces, 0)
+    head = struct.pack("<4s10I20x", b"RNEU", 2, 64 + len(body), 2, 0, 1, 0, 2, tensors, pieces, 0)
     group, weights = engine()
     path = write_engine(tmp_path / "bad.axmodel", [replace(group, microcode=head + body)], weights)
     refuse(path, "tensor 1: number of pieces", capfd)
@@ -250,8 +311,9 @@ def execute(one: Card, model: int) -> None:
     one.lib.ok("axclrtEngineDestroyIOInfo", info)
 
 
-def test_every_truncation_is_refused_and_no_flipped_byte_crashes(tmp_path: Path) -> None:
-    group, weights = engine()
+@pytest.mark.parametrize("codec", ["bf16", "s8", "s4"])
+def test_every_truncation_is_refused_and_no_flipped_byte_crashes(tmp_path: Path, codec: str) -> None:
+    group, weights = engine() if codec == "bf16" else integer_engine(codec)
     path = write_engine(tmp_path / "ok.axmodel", [group], weights)
     data = path.read_bytes()
     graph_end = data.rindex(b"npu_dyn_params")

@@ -92,10 +92,12 @@ def test_norm(tmp_path: Path, width: int, n: int) -> None:
     )
 
 
-def test_glu_over_the_whole_range_of_exp(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("activation", "code_of_it"), [("silu", 1), ("gelu_tanh", 2)])
+def test_glu_over_the_whole_range_of_exp(tmp_path: Path, activation: str, code_of_it: int) -> None:
     steps = np.concatenate(
         [
             np.linspace(-720, 720, 1988),
+            np.linspace(-12, 12, 501),
             [np.inf, -np.inf, np.nan, 0.0, -0.0, 709.0, 712.0, -700.0, -704.0, 708.0, 3e38, 1e-40],
         ]
     )
@@ -104,12 +106,12 @@ def test_glu_over_the_whole_range_of_exp(tmp_path: Path) -> None:
 
     def build(code: Code, weights: Weights, source: int) -> int:
         result = code.register(width)
-        code.emit("GLU", source, source, result, 1)
+        code.emit("GLU", source, source, result, code_of_it)
         return result
 
     with np.errstate(all="ignore"):
         value = bf16_floats(x)
-        expected = bf16_bits(numerics.glu(value, value))
+        expected = bf16_bits(numerics.glu(value, value, activation))
     check(one_input(tmp_path, 1, width, width, build), {"input": x}, expected)
 
 

@@ -14,6 +14,9 @@ struct Isa {
     static inline __attribute__((always_inline)) F fma(F a, F b, F c) { return _mm256_fmadd_pd(a, b, c); }
     static inline __attribute__((always_inline)) F widen(G x) { return _mm256_cvtps_pd(x); }
     static inline __attribute__((always_inline)) G narrow(F x) { return _mm256_cvtpd_ps(x); }
+    static inline __attribute__((always_inline)) F widen_bytes(const void* at) {
+        return _mm256_cvtepi32_pd(_mm_cvtepi8_epi32(_mm_loadu_si32(at)));
+    }
 };
 
 }  // namespace

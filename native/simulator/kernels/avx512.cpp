@@ -15,6 +15,9 @@ struct Isa {
     static inline __attribute__((always_inline)) F fma(F a, F b, F c) { return _mm512_fmadd_pd(a, b, c); }
     static inline __attribute__((always_inline)) F widen(G x) { return _mm512_maskz_cvtps_pd(0xFF, x); }
     static inline __attribute__((always_inline)) G narrow(F x) { return _mm512_maskz_cvtpd_ps(0xFF, x); }
+    static inline __attribute__((always_inline)) F widen_bytes(const void* at) {
+        return _mm512_maskz_cvtepi32_pd(0xFF, _mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(at))));
+    }
 };
 
 }  // namespace

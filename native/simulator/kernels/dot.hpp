@@ -11,6 +11,7 @@ namespace {
 constexpr std::size_t kUnits = kPanelColumns / 2 / kLanes;
 
 struct Bf16Panel {
+    using Word = std::uint32_t;
     static constexpr std::size_t words = kPanelColumns / 2;  // per k
 
     static SIM_INLINE void load_pair(const std::uint32_t* at, F& low, F& high) {
@@ -21,11 +22,22 @@ struct Bf16Panel {
 };
 
 struct Fp32Panel {
+    using Word = std::uint32_t;
     static constexpr std::size_t words = kPanelColumns;
 
     static SIM_INLINE void load_pair(const std::uint32_t* at, F& low, F& high) {
         low = widen(load<U>(at));
         high = widen(load<U>(at + kPanelColumns / 2));
+    }
+};
+
+struct Int8Panel {
+    using Word = std::int8_t;
+    static constexpr std::size_t words = kPanelColumns;
+
+    static SIM_INLINE void load_pair(const std::int8_t* at, F& low, F& high) {
+        low = Isa::widen_bytes(at);
+        high = Isa::widen_bytes(at + kPanelColumns / 2);
     }
 };
 
@@ -48,7 +60,7 @@ SIM_INLINE void each(Visit visit) {
 
 // One run: acc = fma(x[k], w[k], acc), ascending k, from +0. `x` holds T interleaved tokens.
 template <class Panel, std::size_t N, std::size_t T>
-SIM_INLINE void run_tile(const std::uint32_t* const (&w)[N], const double* x, std::size_t first, std::size_t last, Tile<N, T>& out) {
+SIM_INLINE void run_tile(const typename Panel::Word* const (&w)[N], const double* x, std::size_t first, std::size_t last, Tile<N, T>& out) {
     F acc[N][2][T] = {};
     for (std::size_t k = first; k < last; ++k) {
         F pair[N][2];
@@ -69,14 +81,21 @@ SIM_INLINE void add_tile(const Tile<N, T>& left, Tile<N, T>& right) {
     });
 }
 
+struct AsSummed {
+    template <std::size_t N, std::size_t T>
+    SIM_INLINE void operator()(std::size_t, Tile<N, T>&) const {}
+};
+
 // The fixed tree over runs, kept as a binary counter: level l holds the sum of 2^l runs, earlier runs on the left.
-template <class Panel, std::size_t N, std::size_t T>
-SIM_INLINE void dot_tile(const std::uint32_t* const (&w)[N], const double* x, std::size_t cols, Tile<N, T>& total) {
+// `finish(first, sums)` has the last word on a run's sums; `first` is the run's first column.
+template <class Panel, std::size_t N, std::size_t T, class Finish = AsSummed>
+SIM_INLINE void dot_tile(const typename Panel::Word* const (&w)[N], const double* x, std::size_t cols, Tile<N, T>& total, Finish finish = {}) {
     constexpr std::size_t max_levels = 14;  // 2^20 columns at most
     Tile<N, T> levels[max_levels];
     std::size_t runs = 0;
     for (std::size_t first = 0; first < cols; first += kRun, ++runs) {
         run_tile<Panel>(w, x, first, first + kRun < cols ? first + kRun : cols, total);
+        finish(first, total);
         std::size_t level = 0;
         for (; (runs >> level & 1U) != 0; ++level) add_tile(levels[level], total);
         levels[level] = total;

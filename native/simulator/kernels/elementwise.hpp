@@ -55,21 +55,33 @@ void rope(const Rope& job, std::size_t first_token, std::size_t last_token) {
     }
 }
 
-// Loads two vectors of float32, stores silu(gate) * up.
-SIM_INLINE void glu_lanes(const float* gate, const float* up, float* dst) {
-    const F x = widen(load<G>(gate));
-    store(dst, narrow(x / (broadcast(1.0) + exp_lanes(-x)) * widen(load<G>(up))));
+SIM_INLINE F silu(F x) { return x / (broadcast(1.0) + exp_lanes(-x)); }
+
+SIM_INLINE F gelu_tanh(F x) {
+    const F u = broadcast(0.7978845608028654) * (x + broadcast(0.044715) * (x * x * x));
+    return x / (broadcast(1.0) + exp_lanes(broadcast(-2.0) * u));
 }
 
-void glu(const float* gate, const float* up, float* dst, std::size_t count) {
+// Loads two vectors of float32, stores act(gate) * up.
+template <F (*activate)(F)>
+SIM_INLINE void glu_lanes(const float* gate, const float* up, float* dst) {
+    store(dst, narrow(activate(widen(load<G>(gate))) * widen(load<G>(up))));
+}
+
+template <F (*activate)(F)>
+void glu_all(const float* gate, const float* up, float* dst, std::size_t count) {
     std::size_t i = 0;
-    for (; count - i >= kLanes; i += kLanes) glu_lanes(gate + i, up + i, dst + i);
+    for (; count - i >= kLanes; i += kLanes) glu_lanes<activate>(gate + i, up + i, dst + i);
     if (i == count) return;
     float tail[2][kLanes] = {};
     std::memcpy(tail[0], gate + i, (count - i) * sizeof(float));
     std::memcpy(tail[1], up + i, (count - i) * sizeof(float));
-    glu_lanes(tail[0], tail[1], tail[0]);
+    glu_lanes<activate>(tail[0], tail[1], tail[0]);
     std::memcpy(dst + i, tail[0], (count - i) * sizeof(float));
+}
+
+void glu(Activation activation, const float* gate, const float* up, float* dst, std::size_t count) {
+    activation == Activation::silu ? glu_all<silu>(gate, up, dst, count) : glu_all<gelu_tanh>(gate, up, dst, count);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 
 namespace sim {
 namespace {
@@ -16,6 +17,7 @@ struct Isa {
     }
     static inline F widen(G x) { return __builtin_convertvector(x, F); }
     static inline G narrow(F x) { return __builtin_convertvector(x, G); }
+    static inline F widen_bytes(const std::int8_t* at) { return F{static_cast<double>(at[0]), static_cast<double>(at[1])}; }
 };
 
 }  // namespace

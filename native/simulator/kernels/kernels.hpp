@@ -14,9 +14,13 @@ inline constexpr std::size_t kPanelColumns = 32; // rows of a weight panel, cach
 inline constexpr std::size_t kQueryChunk = 48;   // query vectors of one attention task
 
 // out[t][r] = dot(x[t], w[r]) + bias[r]; `x` is packed by KernelTable::pack_tokens.
+enum class Weights { bf16, fp32, int8 };
+
 struct Matmul {
-    const std::uint32_t* panels;
-    bool fp32;  // panels of float32, else of bf16 pairs
+    const void* panels;
+    Weights weights;
+    const float* scales;  // of int8: panels of 32 rows, group by group
+    std::size_t group;    // columns of a scale, a multiple of kRun
     std::size_t rows, cols, tokens;
     const float* bias;  // or null
     const double* x;
@@ -64,6 +68,8 @@ struct Rope {
     std::size_t positions, head_dim, width;
 };
 
+enum class Activation : std::uint32_t { silu = 1, gelu_tanh = 2 };  // as in the microcode
+
 struct KernelTable {
     const char* name;
     // Rounds to bf16 and interleaves tokens [0, tokens) of `src` [tokens, width] tile by tile.
@@ -73,7 +79,7 @@ struct KernelTable {
     void (*attend)(const Attend& job, std::size_t kv_head, std::size_t first, std::size_t last, double* scratch);
     void (*norm)(const Norm& job, std::size_t first_token, std::size_t last_token);
     void (*rope)(const Rope& job, std::size_t first_token, std::size_t last_token);
-    void (*glu)(const float* gate, const float* up, float* dst, std::size_t count);
+    void (*glu)(Activation activation, const float* gate, const float* up, float* dst, std::size_t count);
 };
 
 const KernelTable& generic_kernels();

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include "dot.hpp"
 
 namespace sim {
@@ -27,15 +29,40 @@ SIM_INLINE void store_rows(const Matmul& job, std::size_t token, std::size_t row
     }
 }
 
+// The scales of N units, applied to the sums of a run.
+template <std::size_t N>
+struct Scaled {
+    const float* at[N];
+    std::size_t group;
+
+    Scaled(const Matmul& job, std::size_t unit) : group(job.group) {
+        const std::size_t panel = ((job.cols - 1) / group + 1) * kPanelColumns;
+        for (std::size_t n = 0; n < N; ++n) at[n] = job.scales + (unit + n) / kUnits * panel + (unit + n) % kUnits * kLanes;
+    }
+    template <std::size_t T>
+    SIM_INLINE void operator()(std::size_t first, Tile<N, T>& run) const {
+        const std::size_t entry = first / group * kPanelColumns;
+        each<N, T>([&](std::size_t n, std::size_t half, std::size_t t) SIM_INLINE_LAMBDA {
+            run.sum[n][half][t] *= widen(load<G>(at[n] + entry + half * kPanelColumns / 2));
+        });
+    }
+};
+
 // N units from `unit` on, for all tokens of one tile.
 template <class Panel, std::size_t N, std::size_t T>
 __attribute__((noinline)) void matmul_tile(const Matmul& job, std::size_t unit, std::size_t token) {
-    const std::uint32_t* w[N];
+    const auto* const panels = static_cast<const typename Panel::Word*>(job.panels);
+    const typename Panel::Word* w[N];
     for (std::size_t n = 0; n < N; ++n) {
-        w[n] = job.panels + (unit + n) / kUnits * job.cols * Panel::words + (unit + n) % kUnits * kLanes;
+        w[n] = panels + (unit + n) / kUnits * job.cols * Panel::words + (unit + n) % kUnits * kLanes;
     }
     Tile<N, T> total;
-    dot_tile<Panel>(w, job.x + token * job.cols, job.cols, total);
+    const double* const x = job.x + token * job.cols;
+    if constexpr (std::is_same_v<Panel, Int8Panel>) {
+        dot_tile<Panel>(w, x, job.cols, total, Scaled<N>(job, unit));
+    } else {
+        dot_tile<Panel>(w, x, job.cols, total);
+    }
     for (std::size_t n = 0; n < N; ++n) {
         const std::size_t row = (unit + n) / kUnits * kPanelColumns + (unit + n) % kUnits * kLanes;
         for (std::size_t half = 0; half < 2; ++half) {
@@ -60,7 +87,11 @@ void matmul_range(const Matmul& job, std::size_t first_unit, std::size_t last_un
 
 void matmul(const Matmul& job, std::size_t first_panel, std::size_t last_panel) {
     const std::size_t first = first_panel * kUnits, last = last_panel * kUnits;
-    job.fp32 ? matmul_range<Fp32Panel>(job, first, last) : matmul_range<Bf16Panel>(job, first, last);
+    switch (job.weights) {
+        case Weights::bf16: return matmul_range<Bf16Panel>(job, first, last);
+        case Weights::fp32: return matmul_range<Fp32Panel>(job, first, last);
+        case Weights::int8: return matmul_range<Int8Panel>(job, first, last);
+    }
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include <arm_neon.h>
 
 #include <cstddef>
+#include <cstdint>
 
 namespace sim {
 namespace {
@@ -14,6 +15,9 @@ struct Isa {
     static inline __attribute__((always_inline)) F fma(F a, F b, F c) { return vfmaq_f64(c, a, b); }
     static inline __attribute__((always_inline)) F widen(G x) { return vcvt_f64_f32(x); }
     static inline __attribute__((always_inline)) G narrow(F x) { return vcvt_f32_f64(x); }
+    static inline __attribute__((always_inline)) F widen_bytes(const std::int8_t* at) {
+        return F{static_cast<double>(at[0]), static_cast<double>(at[1])};
+    }
 };
 
 }  // namespace
