@@ -97,12 +97,14 @@ def _losses(tensor: StoredTensor) -> Iterator[str]:
         yield f"{tensor.name}: copy {copy.name} of rows {rows} is not held"
     for plane in first.planes[1:]:
         yield f"{tensor.name}: plane of bits {plane.low_bit} to {plane.low_bit + plane.bits} is not held"
+    if first.entries is not None:
+        yield f"{tensor.name}: scale entries are not held"
     if tensor.codec != ASSUMED_CODEC:
         yield f"{tensor.name}: codec {tensor.codec} is not recorded, {ASSUMED_CODEC} is assumed"
     if not _named(tensor):
         yield f"{tensor.name}: no name for it, the tensor is not held"
     elif not _byte_aligned(tensor):
-        yield f"{tensor.name}: elements do not start at a byte, the tensor is not held"
+        yield f"{tensor.name}: elements are no whole bytes, the tensor is not held"
 
 
 def _named(tensor: StoredTensor) -> bool:
@@ -110,8 +112,10 @@ def _named(tensor: StoredTensor) -> bool:
 
 
 def _byte_aligned(tensor: StoredTensor) -> bool:
-    layouts = [piece.layout for piece in tensor.copies[0].planes[0].pieces]
-    return all(bits % 8 == 0 for each in layouts for bits in (each.base, *(d.stride for d in (*each.rows, *each.cols))))
+    plane = tensor.copies[0].planes[0]
+    layouts = [piece.layout for piece in plane.pieces]
+    bits = [b for each in layouts for b in (each.base, *(d.stride for d in (*each.rows, *each.cols)))]
+    return all(b % 8 == 0 for b in (plane.width, *bits))
 
 
 def _holdable(tensor: StoredTensor) -> bool:

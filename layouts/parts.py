@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from layouts.digits import Box
-from layouts.nibbles import BOTH, LOW, WIDTH
+from layouts.nibbles import BOTH, LOW, WIDTH, Picks
 from layouts.stored import Plane
 from layouts.strided import Array, Bytes, element_views, nibble_views
 
@@ -98,15 +98,22 @@ def plane_parts(blob: Bytes, plane: Plane, dense: Array, start: int) -> Iterator
         for row, col, box, view in nibble_views(blob, piece.layout, first - piece.row, end - piece.row):
             block = _block(window, row, col, first - piece.row)
             if box.bits == BOTH:
-                yield Pairs(view, block[(..., *box.low)], block[(..., *box.high)])
+                yield Pairs(view, _picked(block, box.low), _picked(block, box.high))
             else:
-                yield Halves(view, block[(..., *box.low)], box.bits != LOW)
+                yield Halves(view, _picked(block, box.low), box.bits != LOW)
 
 
 def _block(window: Array, row: Box, col: Box, first: int) -> Array:
     """The elements of two boxes, one axis a digit, slowest first."""
     block = window[row.start - first : row.start - first + row.count, col.start : col.start + col.count]
     return block.reshape(tuple(digit.size for digit in (*reversed(row.digits), *reversed(col.digits))), copy=False)
+
+
+def _picked(block: Array, picks: Picks) -> Array:
+    """A view, of a block without axes too."""
+    index: tuple[Any, ...] = (..., *picks)
+    picked: Array = block[index]
+    return picked
 
 
 def _transpose(target: Array, source: Array) -> None:

@@ -152,6 +152,7 @@ class Scales:
             raise LayoutError("columns of a scale entry out of range", expected="1 to 2**31", found=self.group)
         if not 1 <= self.divisor <= 255:
             raise LayoutError("divisor of the scale rule out of range", expected="1 to 255", found=self.divisor)
+        object.__setattr__(self, "divisor", float(self.divisor))
 
     def groups(self, cols: int) -> int:
         """Entries of a row of `cols` elements."""

@@ -14,6 +14,7 @@ from layouts.algebra import Digit, Layout, Piece
 from layouts.axl4 import MATRICES, read_axl4, write_axl4
 from layouts.errors import SidecarError
 from layouts.stored import Copy, EngineLayout, Plane, StoredTensor
+from tests.helpers.integers import published
 from tests.helpers.layouts import layouts, moved, one_copy
 
 OFFSET = 1570
@@ -97,11 +98,27 @@ def test_losses_are_listed_one_line_each(tmp_path: Path) -> None:
     assert write_axl4(path, lossy(), OFFSET) == [
         "self_attn.q_proj.weight: copy prefill of rows 1 to 2 is not held",
         "model.norm.weight: plane of bits 8 to 16 is not held",
-        "odd.weight: elements do not start at a byte, the tensor is not held",
+        "odd.weight: elements are no whole bytes, the tensor is not held",
         "a_vector_whose_name_is_longer_than_32_bytes: no name for it, the tensor is not held",
         "strange.weight: no name for it, the tensor is not held",
     ]
     assert struct.unpack("<2I", path.read_bytes()[8:16]) == (1, 1)
+
+
+@pytest.mark.parametrize(("kind", "planes"), [("s8", ["plane of bits 4 to 8 is not held"]), ("s4", [])])
+def test_integers_are_not_held(tmp_path: Path, kind: str, planes: list[str]) -> None:
+    up = published("mlp.up_proj.weight", (33, 40), kind)
+    notes = [
+        *planes,
+        "scale entries are not held",
+        f"codec {kind} is not recorded, bf16 is assumed",
+        "elements are no whole bytes, the tensor is not held",
+    ]
+    whole = engine(up, size=9000)
+    assert write_axl4(tmp_path / "a", whole, OFFSET) == [f"mlp.up_proj.weight: {note}" for note in notes]
+    with pytest.raises(SidecarError, match=r"mlp\.up_proj\.weight: elements are no whole bytes"):
+        write_axl4(tmp_path / "b", whole, OFFSET, strict=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
 def test_strict_refuses_and_leaves_nothing(tmp_path: Path) -> None:

@@ -6,22 +6,27 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from layouts.algebra import Digit, Layout, Piece
 from layouts.errors import SidecarError
 from layouts.sidecar import MAX_BYTES, dump_layout, load_layout, read_layout, write_layout
 from layouts.stored import Copy, EngineLayout, Plane, StoredTensor
+from tests.helpers.integers import integer_engines, published
 from tests.helpers.layouts import engines
 
 WHOLE = Layout((6, 5), 8, (Digit(4, 16), Digit(2, 384)), (Digit(5, 64),), 16)
 SECOND = Layout((2, 5), 1600, (Digit(2, 16),), (Digit(5, 64),), 16)
 COPIES = (Copy("decode", (Plane((Piece(0, 0, WHOLE),)),)), Copy("prefill", (Plane((Piece(4, 0, SECOND),)),)))
-SMALL = EngineLayout("layer", "npu_params", 400, (StoredTensor("self_attn.q_proj.weight", (6, 5), "bf16", COPIES),))
+SMALL = EngineLayout(
+    "layer", "npu_params", 400, (StoredTensor("self_attn.q_proj.weight", (6, 5), "bf16", COPIES),), 1570
+)
 TEXT = """\
-format = 1
+format = 2
 kind = "layer"
 blob = "npu_params"
 blob_bytes = 400
+blob_offset = 1570
 
 [[tensor]]
 name = "self_attn.q_proj.weight"
@@ -60,7 +65,50 @@ def test_golden_text() -> None:
     assert load_layout(TEXT) == SMALL
 
 
-@given(engines())
+INTEGER = EngineLayout("layer", "w", 1300, (published("up", (32, 36)),))
+INTEGER_TEXT = """\
+codec = "s8"
+
+[tensor.scales]
+entry = "reciprocal"
+group = 256
+divisor = 127.0
+shared = true
+
+[[tensor.copy]]
+name = "decode"
+entries = [
+    "at 0,0  [32,1]  rows 32:32  cols 1:0  width 32  base 9216",
+]
+
+[[tensor.copy.plane]]
+low_bit = 0
+bits = 4
+bias = 0
+pieces = [
+    "at 0,0  [32,36]  rows (16,2):(576,288)  cols 36:4  width 4  base 0",
+]
+
+[[tensor.copy.plane]]
+low_bit = 4
+bits = 4
+bias = 8
+pieces = [
+    "at 0,0  [32,36]  rows (16,2):(576,288)  cols 36:4  width 4  base 144",
+]
+"""
+
+
+def test_golden_text_of_integers() -> None:
+    text = dump_layout(INTEGER)
+    assert text.endswith(INTEGER_TEXT)
+    assert load_layout(text) == INTEGER
+    folded = text.replace('codec = "s8"', 'codec = "s8"\nfolded = "input_layernorm.weight"')
+    assert load_layout(folded).tensors[0].folded == "input_layernorm.weight"
+    assert dump_layout(load_layout(folded)) == folded
+
+
+@given(st.one_of(engines(), integer_engines()))
 def test_round_trip(engine: EngineLayout) -> None:
     text = dump_layout(engine)
     assert load_layout(text) == engine
@@ -92,11 +140,11 @@ def test_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("old", "new", "where", "reason"),
     [
-        ("format = 1", "format = 2", "format", "unknown version"),
-        ("format = 1", "format = true", "format", "wrong type"),
-        ("format = 1\n", "", "format", "missing key"),
-        ("format = 1", "format = 1\nextra = 3", "extra", "unknown key"),
-        ("format = 1", "format = = 1", None, "not TOML"),
+        ("format = 2", "format = 1", "format", "unknown version"),
+        ("format = 2", "format = true", "format", "wrong type"),
+        ("format = 2\n", "", "format", "missing key"),
+        ("format = 2", "format = 2\nextra = 3", "extra", "unknown key"),
+        ("format = 2", "format = = 2", None, "not TOML"),
         ('kind = "layer"', 'kind = "tail"', "layout", "unknown kind"),
         ("blob_bytes = 400", "blob_bytes = 4e2", "blob_bytes", "wrong type"),
         ("blob_bytes = 400", "blob_bytes = 200", "layout: self_attn.q_proj.weight", "piece outside the blob"),
@@ -124,15 +172,52 @@ def test_refusals_name_the_field(old: str, new: str, where: str | None, reason: 
         load_layout(text, "x.toml")
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "where", "reason"),
+    [
+        ("group = 256", "group = 0", r"tensor\[0\].scales", "out of range"),
+        ("group = 256\n", "", r"tensor\[0\].scales.group", "missing key"),
+        ("group = 256", "group = 256.0", r"tensor\[0\].scales.group", "wrong type"),
+        ("group = 256", "group = 35", r"tensor\[0\]: up: decode", "another shape"),
+        ("divisor = 127.0", "divisor = 127", r"tensor\[0\].scales.divisor", "wrong type"),
+        ("divisor = 127.0", "divisor = nan", r"tensor\[0\].scales", "out of range"),
+        ("shared = true", "shared = 1", r"tensor\[0\].scales.shared", "wrong type"),
+        ("shared = true", "shared = true\nmore = 1", r"tensor\[0\].scales.more", "unknown key"),
+        ('"reciprocal"', '"fp32"', r"tensor\[0\].scales", "unknown scale entry"),
+        ('"reciprocal"', '"bf16"', r"tensor\[0\]: up: decode", "another shape"),
+        ('codec = "s8"', 'codec = "bf16"', r"tensor\[0\]: up", "integer codecs have scales"),
+        ('codec = "s8"', 'codec = "s8"\nfolded = ""', r"tensor\[0\].folded", "not a name"),
+        ('codec = "s8"', 'codec = "s8"\nfolded = "a b"', r"tensor\[0\]", "not a name"),
+        ("entries = [", "other = [", r"tensor\[0\].copy\[0\].other", "unknown key"),
+        ("cols 1:0  width 32", "cols 1:0  width 33", r"tensor\[0\].copy\[0\].entries\[0\]", "overlap"),
+        ("base 9216", "base 9184", "layout: up", "two elements in one place"),
+        ("base 9216", "base 9400", "layout: up", "piece outside the blob"),
+        ("low_bit = 4", "low_bit = 3", r"tensor\[0\]: up: decode", "do not follow"),
+    ],
+)
+def test_refusals_of_integers(old: str, new: str, where: str, reason: str) -> None:
+    text = dump_layout(INTEGER)
+    assert old in text
+    with pytest.raises(SidecarError, match=rf"^x\.toml: {where}.*{reason}"):
+        load_layout(text.replace(old, new, 1), "x.toml")
+
+
+def test_integers_without_entries_are_refused() -> None:
+    text = dump_layout(INTEGER)
+    start, stop = text.index("entries = ["), text.index("]\n", text.index("entries = [")) + 2
+    with pytest.raises(SidecarError, match="scale entries without scales, or scales without entries"):
+        load_layout(text[:start] + text[stop:])
+
+
 @pytest.mark.parametrize("text", ['pieces = ["at 0,0  [1,', "pieces = [3]", "pieces = 3", 'copy = "x"', "plane = [7]"])
 def test_other_types_are_refused(text: str) -> None:
     with pytest.raises(SidecarError):
-        load_layout('format=1\nkind="layer"\nblob="b"\nblob_bytes=9\n[[tensor]]\n' + text)
+        load_layout('format=2\nkind="layer"\nblob="b"\nblob_bytes=9\nblob_offset=0\n[[tensor]]\n' + text)
 
 
 def test_nested_tables_must_be_tables() -> None:
     with pytest.raises(SidecarError, match=r"tensor\[0\]: wrong type"):
-        load_layout('format=1\nkind="layer"\nblob="b"\nblob_bytes=9\ntensor=[3]')
+        load_layout('format=2\nkind="layer"\nblob="b"\nblob_bytes=9\nblob_offset=0\ntensor=[3]')
     text = TEXT.replace('    "at 4,0  [2,5]  rows 2:16  cols 5:64  width 16  base 1600",', "    3,")
     with pytest.raises(SidecarError, match=r"plane\[0\].pieces\[0\]: wrong type"):
         load_layout(text)
