@@ -13,6 +13,7 @@ from pipeline.cli import INTERRUPTED
 from pipeline.cli.compile import llm_build
 from pipeline.cli.evaluate import evaluate
 from pipeline.cli.inspect import inspect
+from pipeline.cli.locate import locate
 from pipeline.cli.run import run
 from pipeline.cli.verify import verify
 from pipeline.errors import EngineSetError, fault_lines
@@ -26,7 +27,7 @@ def commands() -> None:
     """Puts the weights of any GGUF into finished NPU engines, and proves it."""
 
 
-for command in (run, inspect, verify, evaluate, llm_build):
+for command in (run, inspect, verify, evaluate, locate, llm_build):
     commands.add_command(command)
 
 
