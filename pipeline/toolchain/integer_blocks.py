@@ -10,8 +10,9 @@ from pipeline.errors import InternalError
 from pipeline.toolchain.draw import Draw
 from pipeline.toolchain.placed import ENTRIES, HIGH, LOW, Area, Item, entry_bytes
 
-CLUSTER = 64
 PUBLISHED_CHUNK = {"s8": 36, "s4": 32}
+CLUSTER_BYTES = {"s8": 256, "s4": 64}
+"""A block's entries are padded to whole clusters."""
 
 PlanesIn = Literal["chunk", "block", "areas"]
 EntriesIn = Literal["behind", "before", "area"]
@@ -148,9 +149,10 @@ def _entries(
 
 
 def _cluster_bytes(style: IntegerStyle, item: Item) -> int:
-    """Bytes of a block's entries, whole clusters."""
+    """Bytes of a block's entries, padding included."""
     groups, width = _entry_facts(item)
-    return -(-style.block_rows * groups // CLUSTER) * CLUSTER * style.step * width // 8
+    cluster = CLUSTER_BYTES[item.codec]
+    return -(-style.block_rows * groups * style.step * width // (8 * cluster)) * cluster
 
 
 def _entry_facts(item: Item) -> tuple[int, int]:
