@@ -1,54 +1,65 @@
 """Whether a layout may be used for writing: it must predict every weight-dependent byte of an engine with known weights.
 
-Weight-dependent is found before the layout is looked at: a byte that differs between any two builds.
+Weight-dependent is found before the layout is looked at: a bit that differs between any two builds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from layouts.codecs import Float32
-from layouts.encoding import encode_rows
+from layouts.compare import Bytes, ReadWeight, compare_tensor, faults_of
 from layouts.errors import DecodeRefused
 from layouts.marking import mark_tensor
-from layouts.stored import EngineLayout, StoredTensor
-from layouts.view import read_encoded
+from layouts.stored import EngineLayout
 
-Bytes = npt.NDArray[np.uint8]
-ReadWeight = Callable[[str, slice], Float32]
-"""(tensor name, row range) -> float32 `[rows, cols]`, a vector as one row."""
+__all__ = ["ReadWeight", "check_explained", "check_known", "confirm"]
 
-ELEMENTS_AT_A_TIME = 1 << 18
 CHUNK = 1 << 20
 LISTED = 5
 
 
-def confirm(layout: EngineLayout, builds: Sequence[Bytes], blob: Bytes, known: ReadWeight) -> None:
+def confirm(layout: EngineLayout, builds: Sequence[Bytes], blob: Bytes, known: ReadWeight) -> dict[str, int]:
     """Confirm `layout` on `blob`, whose weights are `known`.
 
     Parameters
     ----------
     builds : weight blobs of one compiler, options and shape, at least two with different weights
     blob : the one of them whose weights are known
+    known : engine weights; where the layout has a norm folded, its gain is in the values
+
+    Returns
+    -------
+    tensor -> elements that the compiler has corrected by one step, at most one in 256
 
     Raises
     ------
-    DecodeRefused : a blob of another size, a weight-dependent byte outside every tensor, a stored element that differs from the
-        prediction; lists the first ranges or elements.
+    DecodeRefused : a blob of another size, a weight-dependent byte outside every tensor, a stored element or scale entry that
+        differs from the prediction; lists the first ranges or elements.
     """
+    check_explained(layout, builds)
+    return check_known(layout, blob, known)
+
+
+def check_known(layout: EngineLayout, blob: Bytes, known: ReadWeight) -> dict[str, int]:
+    """That every copy of every tensor holds the known weights; returns and raises as `confirm` does."""
+    faults, corrected = [], {}
+    for stored in layout.tensors:
+        found = compare_tensor(stored, blob, known)
+        faults += faults_of(stored, found)
+        corrected[stored.name] = max(copy.corrected for copy in found.values())
+    if faults:
+        raise DecodeRefused("stored elements that are not the known weights: " + "; ".join(faults[:LISTED]))
+    return corrected
+
+
+def check_explained(layout: EngineLayout, builds: Sequence[Bytes]) -> None:
+    """That every bit that differs between builds belongs to a tensor. Raises DecodeRefused."""
     for build in builds:
         if build.size != layout.blob_bytes:
             raise DecodeRefused("blob size", where=layout.blob, expected=layout.blob_bytes, found=build.size)
-    _check_explained(layout, builds)
-    faults = [fault for stored in layout.tensors for fault in _differences(stored, blob, known)]
-    if faults:
-        raise DecodeRefused("stored elements that are not the known weights: " + "; ".join(faults[:LISTED]))
-
-
-def _check_explained(layout: EngineLayout, builds: Sequence[Bytes]) -> None:
     unexplained = list(_unexplained(layout, builds))
     if not unexplained:
         return
@@ -75,27 +86,3 @@ def _unexplained(layout: EngineLayout, builds: Sequence[Bytes]) -> Iterator[npt.
         at = np.flatnonzero(differs & ~owned)
         if at.size:
             yield start + at
-
-
-def _differences(stored: StoredTensor, blob: Bytes, known: ReadWeight) -> Iterator[str]:
-    """One line for each copy that holds something else than the known weights."""
-    rows, cols = stored.shape
-    step = max(1, ELEMENTS_AT_A_TIME // cols)
-    counts = dict.fromkeys((copy.name for copy in stored.copies), 0)
-    first: dict[str, str] = {}
-    for start in range(0, rows, step):
-        expected = encode_rows(stored, known(stored.name, slice(start, min(start + step, rows)))).raw
-        for copy in stored.copies:
-            for low, high in copy.rows:
-                low, high = max(low, start), min(high, start + step)
-                if low >= high:
-                    continue
-                found = read_encoded(blob, stored, copy.name, slice(low, high)).raw
-                bad = found != expected[low - start : high - start]
-                if bad.any():
-                    counts[copy.name] += int(np.count_nonzero(bad))
-                    row, col = np.unravel_index(int(np.argmax(bad)), bad.shape)
-                    first.setdefault(copy.name, f"[{low + int(row)}, {int(col)}]")
-    for name, count in counts.items():
-        if count:
-            yield f"{stored.name} {name} copy: {count} elements, first {first[name]}"
