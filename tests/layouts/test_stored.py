@@ -70,12 +70,6 @@ def test_copies_of_one_tensor_may_not_overlap() -> None:
         EngineLayout("layer", "npu_params", 100, (StoredTensor("w", (8, 3), "bf16", copies),))
 
 
-def test_too_wide_an_interleaving_is_refused_before_memory_is_taken() -> None:
-    far = [one_copy(name, Layout((1, 2), base, (), (Digit(2, 1 << 48),), 16)) for name, base in (("a", 0), ("b", 24))]
-    with pytest.raises(LayoutError, match="interleaved too widely"):
-        EngineLayout("layer", "npu_params", 1 << 49, tuple(far))
-
-
 def test_piece_outside_the_blob() -> None:
     with pytest.raises(LayoutError, match=r"w: piece outside the blob \(expected 376 bits, found 384\)"):
         EngineLayout("layer", "npu_params", 47, (one_copy("w", lines(8, 3, 0)),))
