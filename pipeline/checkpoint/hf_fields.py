@@ -55,13 +55,6 @@ class Fields:
             raise self.bad(key, "missing or impossible value", "a positive integer", value)
         return value
 
-    def number(self, key: str, default: float | None = None) -> float:
-        """Any finite number."""
-        value = self.get(key, default)
-        if type(value) not in (int, float) or not abs(value) < math.inf:
-            raise self.bad(key, "impossible value", "a number", value)
-        return float(value)
-
     def positive(self, key: str, default: float | None = None) -> float:
         value = self.get(key, default)
         if type(value) not in (int, float) or not 0 < value < math.inf:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pipeline.checkpoint.gguf_checkpoint import GgufCheckpoint
 from pipeline.checkpoint.protocol import Checkpoint
+from pipeline.checkpoint.wrapped import innermost
 from pipeline.tokenizer.tokenizer import Tokenizer, tokenizer_from_gguf
 
 MODEL_KEY = "tokenizer.ggml.model"
@@ -15,9 +16,10 @@ def source_tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
 
     Raises TokenizerError for one that cannot be built exactly.
     """
-    if not isinstance(checkpoint, GgufCheckpoint):
+    source = innermost(checkpoint)
+    if not isinstance(source, GgufCheckpoint):
         return None
-    metadata = checkpoint.files[0].metadata
+    metadata = source.files[0].metadata
     if metadata.get(MODEL_KEY, NO_TOKENIZER[0]) in NO_TOKENIZER:
         return None
     return tokenizer_from_gguf(metadata)
