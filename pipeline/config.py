@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,14 +9,13 @@ import msgspec
 
 from pipeline.errors import ConfigError, MissingFileError, ToolchainError
 from pipeline.model import ARCHITECTURES
+from pipeline.packages import packaged_file
+from pipeline.refit.choose import ENGINE, ScaleMode
 from pipeline.toolchain.options import CompileOptions
 
 Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}\Z")]
 
 NotEmpty = Annotated[str, msgspec.Meta(min_length=1)]
-
-ScaleMode = Literal["refit", "search", "engine"]
-ENGINE_SCALES: ScaleMode = "engine"
 
 
 class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -95,7 +93,7 @@ def load_config(path: Path) -> SetConfig:
         _check_source(path, "templates.checkpoint", config.templates.checkpoint)
     if config.templates.dir is not None and config.templates != Templates(dir=config.templates.dir):
         raise ConfigError("`dir` goes alone: its engines are compiled already", file=path, where="templates")
-    if config.scales == ENGINE_SCALES and config.templates.dir is None and config.templates.checkpoint is None:
+    if config.scales == ENGINE and config.templates.dir is None and config.templates.checkpoint is None:
         reason = (
             "the templates would hold noise, whose scales say nothing: name the checkpoint that they are compiled from"
         )
@@ -108,28 +106,14 @@ def _check_source(path: Path, where: str, source: Source) -> None:
         raise ConfigError("give `path`, or `package` and `file`", file=path, where=where)
 
 
-def find_source(path: Path, config: SetConfig, override: Path | None = None) -> Path:
-    """The source that a config at `path` names, or `override`; it exists.
+def find_source(path: Path, source: Source, override: Path | None, cache: Path) -> Path:
+    """The source that a config at `path` names, or `override`; it exists. `cache` takes what packages carry in pieces.
 
     Raises MissingFileError naming the file, or the package and how to install it.
     """
-    if override is not None or config.source.path is not None:
-        source = override or path.parent / str(config.source.path)
-        if not source.exists():
-            raise MissingFileError("no such source", file=source)
-        return source.absolute()
-    return _packaged(str(config.source.package), str(config.source.file))
-
-
-def _packaged(requirement: str, name: str) -> Path:
-    package, _, version = requirement.partition("==")
-    try:
-        distribution = importlib.metadata.distribution(package)
-    except (importlib.metadata.PackageNotFoundError, ValueError):
-        raise MissingFileError(f"the package is not installed: pip install {requirement}", file=package) from None
-    if version and distribution.version != version:
-        raise MissingFileError("wrong version", file=package, expected=version, found=distribution.version)
-    for entry in distribution.files or []:
-        if entry.name == name:
-            return Path(str(entry.locate())).resolve()
-    raise MissingFileError(f"the package {requirement} does not carry the file", file=name)
+    if override is not None or source.path is not None:
+        found = override or path.parent / str(source.path)
+        if not found.exists():
+            raise MissingFileError("no such source", file=found)
+        return found.absolute()
+    return packaged_file(str(source.package), str(source.file), cache)

@@ -8,37 +8,51 @@ from pathlib import Path
 
 import msgspec
 
+from pipeline.checkpoint.kept import read_ids
+from pipeline.checkpoint.lora import adapter_files
 from pipeline.checkpoint.open import open_checkpoint, source_files
 from pipeline.checkpoint.protocol import Checkpoint
 from pipeline.config import SetConfig, find_source, load_config
-from pipeline.errors import ConfigError, MismatchError
+from pipeline.engineset.sources import Adapter, open_weights
+from pipeline.errors import ConfigError, MismatchError, MissingFileError, ToolchainError
 from pipeline.hashes import HashCache, digest
 from pipeline.model import ModelConfig
+from pipeline.refit.choose import ENGINE
 from pipeline.toolchain.compilers import find_compiler
-from pipeline.toolchain.options import CompileOptions
-from pipeline.toolchain.templates import Template, read_template
+from pipeline.toolchain.markers import MarkerPlan, plan_markers
+from pipeline.toolchain.options import INTEGERS, CompileOptions
+from pipeline.toolchain.template_file import TEMPLATE_FILE, CompiledFrom, Template, read_template
 from pipeline.version import OUTPUT_FORMAT
+
+JOINED = "sources"
 
 
 @dataclass(frozen=True)
 class Job:
     """One engine set to be built.
 
-    `template_directory` is given where the config names finished templates, otherwise the build directory has them.
+    source : GGUF or Hugging Face directory
+    adapter : what is merged into it
+    kept_file : the token ids whose rows the head keeps
+    template_directory : given where the config names finished templates, otherwise the build directory has them
+    template_source : the checkpoint that templates are compiled from instead of noise
     """
 
     config: SetConfig
     source: Path
+    adapter: Adapter | None
+    kept_file: Path | None
     template_directory: Path | None
+    template_source: Path | None
     hashes: HashCache
 
     @cached_property
     def checkpoint(self) -> Checkpoint:
-        """The source; headers are read once.
+        """The source with its adapter merged and its head trimmed; headers are read once.
 
         Raises MismatchError when its architecture is not the config's.
         """
-        checkpoint = open_checkpoint(self.source)
+        checkpoint = open_weights(self.source, self.adapter, self.kept)
         found = checkpoint.config.architecture
         if found != self.config.architecture:
             raise MismatchError(
@@ -49,6 +63,13 @@ class Job:
                 found=found,
             )
         return checkpoint
+
+    @cached_property
+    def kept(self) -> list[int] | None:
+        """Token ids whose rows the head keeps, None for all."""
+        if self.kept_file is None:
+            return None
+        return read_ids(self.kept_file, open_checkpoint(self.source).config.vocab_size)
 
     @cached_property
     def template(self) -> Template | None:
@@ -72,47 +93,104 @@ class Job:
     @cached_property
     def source_hashes(self) -> dict[str, str]:
         """File name -> SHA-256."""
-        return {path.name: self.hashes.sha256(path) for path in source_files(self.source)}
+        return self._hashes(source_files(self.source))
+
+    @cached_property
+    def adapter_hashes(self) -> dict[str, str]:
+        """File name of the adapter -> SHA-256."""
+        return {} if self.adapter is None else self._hashes(adapter_files(self.adapter.path))
+
+    @cached_property
+    def template_origin(self) -> CompiledFrom | None:
+        """The checkpoint that the templates are to be compiled from, None for noise."""
+        if self.template_source is None:
+            return None
+        files = self._hashes(source_files(self.template_source))
+        return CompiledFrom(str(self.template_source), files, tuple(self.kept or ()))
+
+    @cached_property
+    def marker_plan(self) -> MarkerPlan:
+        """The marker builds that layouts are decoded from."""
+        return plan_markers(self.template_model, self.options.weight_type, self.options.post_type)
 
     @cached_property
     def layout_key(self) -> str:
         """Names layouts: the same for every source of this shape, and for every number of layers."""
-        shape = self.template_model.single().shape_key()
-        tied = self.template_model.tie_word_embeddings
-        return digest(
-            [
-                OUTPUT_FORMAT,
-                self.toolchain,
-                find_compiler(self.toolchain).version,
-                msgspec.to_builtins(self.options),
-                shape,
-                tied,
-            ]
-        )[:16]
+        compiler = [self.toolchain, find_compiler(self.toolchain).version, msgspec.to_builtins(self.options)]
+        return digest([OUTPUT_FORMAT, compiler, self.template_model.single().shape_key()])[:16]
 
     @cached_property
     def template_key(self) -> str:
         """Names the template set."""
         if self.template is not None:
-            return digest(msgspec.to_builtins(self.template))[:16]
-        return digest([self.layout_key, self.template_model.num_hidden_layers])[:16]
+            return digest(self.template.name_parts())[:16]
+        model, origin = self.template_model, self.template_origin
+        weights = None if origin is None else [origin.files, origin.kept]
+        return digest([self.layout_key, model.shape_key(), model.tie_word_embeddings, weights])[:16]
 
     @cached_property
     def identity(self) -> str:
         """Names the engine set: the hash of all its inputs."""
-        return digest([OUTPUT_FORMAT, self.config.name, self.template_key, self.source_hashes])[:16]
+        adapter = None if self.adapter is None else [self.adapter_hashes, self.adapter.scale]
+        made_of = [self.source_hashes, adapter, self.kept, self.config.scales]
+        return digest([OUTPUT_FORMAT, self.config.name, self.template_key, *made_of])[:16]
+
+    def changed_sources(self) -> list[Path]:
+        """Source or adapter, where its files are not those that the job was named by."""
+        changed = [] if self._hashes(source_files(self.source)) == self.source_hashes else [self.source]
+        if self.adapter is not None and self._hashes(adapter_files(self.adapter.path)) != self.adapter_hashes:
+            changed.append(self.adapter.path)
+        return changed
+
+    def _hashes(self, files: list[Path]) -> dict[str, str]:
+        return {path.name: self.hashes.sha256(path) for path in files}
 
 
-def resolve_job(config_path: Path, source: Path | None, hash_database: Path) -> Job:
+def resolve_job(config_path: Path, source: Path | None, hash_database: Path, adapter: Adapter | None = None) -> Job:
     """Read a config and find what it names; nothing of the source is read yet.
 
-    Raises ConfigError, MissingFileError.
+    Parameters
+    ----------
+    source : instead of the config's
+    hash_database : sources that packages carry in pieces are joined in a folder beside it
+
+    Raises ConfigError, MissingFileError, ToolchainError.
     """
-    for path in (config_path, source, hash_database):
+    for path in (config_path, source, hash_database, adapter.path if adapter else None):
         try:
             str(path).encode()
         except UnicodeEncodeError:
             raise ConfigError("the path is not UTF-8", file=repr(str(path))) from None
     config = load_config(config_path)
-    directory = None if config.templates.dir is None else (config_path.parent / config.templates.dir).absolute()
-    return Job(config, find_source(config_path, config, source), directory, HashCache(hash_database))
+    beside, templates, joined = config_path.parent, config.templates, hash_database.with_name(JOINED)
+    if adapter is not None and not adapter.path.exists():
+        raise MissingFileError("no such adapter", file=adapter.path)
+    origin = templates.checkpoint
+    job = Job(
+        config=config,
+        source=find_source(config_path, config.source, source, joined),
+        adapter=adapter,
+        kept_file=None if config.vocab_keep is None else beside / config.vocab_keep,
+        template_directory=None if templates.dir is None else (beside / templates.dir).absolute(),
+        template_source=None if origin is None else find_source(config_path, origin, None, joined),
+        hashes=HashCache(hash_database),
+    )
+    if config.scales != "refit":
+        _check_scales(config_path, job)
+    return job
+
+
+def _check_scales(config_path: Path, job: Job) -> None:
+    """Engines without scales, and templates whose own scales mean nothing, are refused."""
+    options, template, scales = job.options, job.template, job.config.scales
+    if not {options.weight_type, options.post_type} & set(INTEGERS):
+        raise ConfigError(
+            "float engines have no scales", file=config_path, where="scales", expected="refit", found=scales
+        )
+    if scales != ENGINE or template is None or job.template_directory is None:
+        return
+    file = job.template_directory / TEMPLATE_FILE
+    if template.seed is not None:
+        raise ToolchainError("the template holds noise, whose scales cannot be kept", file=file, where="seed")
+    if template.checkpoint is None:
+        raise ToolchainError("what the template was compiled from is not known", file=file, where="checkpoint")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import luigi
 from filelock import FileLock, Timeout
 
 from layouts.sidecar import read_layout
 from layouts.stored import EngineLayout
+from pipeline.engineset.sources import Adapter
 from pipeline.engineset.whole import set_damage
 from pipeline.errors import EngineSetError, InternalError
 from pipeline.files import make_way
@@ -22,9 +24,10 @@ DEFAULT_CONFIG = "configs/smollm2-135m-bf16.toml"
 
 
 @lru_cache(maxsize=16)
-def _job(config: str, gguf: str, build: str) -> Job:
+def _job(config: str, gguf: str, lora: str, lora_scale: float, build: str) -> Job:
     source = Path(gguf) if gguf else None
-    return resolve_job(Path(config), source, paths.hash_database(Path(build)))
+    adapter = Adapter(Path(lora).absolute(), lora_scale) if lora else None
+    return resolve_job(Path(config), source, paths.hash_database(Path(build)), adapter)
 
 
 class EngineSetTask(luigi.Task):
@@ -32,11 +35,13 @@ class EngineSetTask(luigi.Task):
 
     config = luigi.Parameter(default=DEFAULT_CONFIG, description="TOML file of the engine set")
     gguf = luigi.Parameter(default="", description="weights, instead of the config's source")
+    lora = luigi.Parameter(default="", description="LoRA adapter (GGUF or PEFT directory) merged into the weights")
+    lora_scale = luigi.FloatParameter(default=1.0, description="what the adapter's change is multiplied with")
     build_dir = luigi.Parameter(default="build", description="where everything is written")
 
     @property
     def job(self) -> Job:
-        return _job(self.config, self.gguf, self.build_dir)
+        return _job(self.config, self.gguf, self.lora, self.lora_scale, self.build_dir)
 
     @property
     def build(self) -> Path:
@@ -88,9 +93,9 @@ class EngineSetTask(luigi.Task):
         """Make the output."""
         raise InternalError(f"{type(self).__name__} does nothing")
 
-    def shared(self) -> dict[str, str]:
+    def shared(self) -> dict[str, Any]:
         """Parameters to hand on to a requirement."""
-        return {"config": self.config, "gguf": self.gguf, "build_dir": self.build_dir}
+        return {name: getattr(self, name) for name in ("config", "gguf", "lora", "lora_scale", "build_dir")}
 
     def layouts(self) -> dict[str, EngineLayout]:
         """Kind of engine -> its decoded layout."""

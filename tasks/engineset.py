@@ -11,18 +11,17 @@ import luigi
 from luigi.event import Event
 
 from layouts.sidecar import read_layout
-from pipeline.checkpoint.open import source_files
 from pipeline.engineset.assemble import SetParts, assemble_set
-from pipeline.engineset.manifest import SourceEntry, TemplateEntry
-from pipeline.engineset.names import MANIFEST_FILE
+from pipeline.engineset.manifest import AdapterEntry, SourceEntry, TemplateEntry
+from pipeline.engineset.names import MANIFEST_FILE, VOCAB_KEEP_FILE
 from pipeline.engineset.whole import set_damage
 from pipeline.errors import EngineSetError
 from pipeline.files import make_way, point_link, write_json
 from pipeline.model import HEAD
-from pipeline.refit.plan import check_plan, plan_engine
+from pipeline.refit.plan import all_plans, check_plan, describe_plan, folded_kinds, plan_engine
 from pipeline.refit.refit import refit_engine
 from pipeline.toolchain.kinds import EMBEDDING_ENGINE, KINDS, LAYER, POST_ENGINE
-from pipeline.toolchain.templates import read_template
+from pipeline.toolchain.template_file import read_template
 from tasks import dag, paths, progress
 from tasks.base import EngineSetTask
 from tasks.sidecar import WriteSidecar
@@ -45,8 +44,9 @@ class CheckPlan(EngineSetTask):
         return super().is_complete() or self.set_is_whole()
 
     def work(self) -> None:
-        check_plan(self.job.template_model, self.layouts(), self.job.checkpoint)
-        write_json(paths.plan_path(self.build, self.job), self.job.source_hashes)
+        model, layouts = self.job.template_model, self.layouts()
+        check_plan(model, layouts, self.job.checkpoint)
+        write_json(paths.plan_path(self.build, self.job), describe_plan(all_plans(model, folded_kinds(layouts))))
 
 
 class _PatchTask(EngineSetTask):
@@ -75,9 +75,10 @@ class _PatchTask(EngineSetTask):
         job = self.job
         template = paths.template_engine(self.build, job, self.kind, self.layer)
         layout = read_layout(paths.layout_path(self.build, job, self.kind))
-        plan = plan_engine(job.template_model, self.kind, self.layer)
+        folded = self.kind in folded_kinds({self.kind: layout})
+        plan = plan_engine(job.template_model, self.kind, self.layer, folded)
         part = make_way(paths.part_path(self.build, job, self.kind, self.layer))
-        report = refit_engine(template, layout, plan, job.checkpoint, part)
+        report = refit_engine(template, layout, plan, job.checkpoint, part, job.config.scales)
         sealed = report.as_dict() | {"sha256": job.hashes.sha256(part)}
         write_json(paths.report_path(self.build, job, self.kind, self.layer), sealed)
 
@@ -130,8 +131,8 @@ class BuildEngineSet(EngineSetTask):
 
     def _assemble(self) -> None:
         job, final = self.job, paths.set_directory(self.build, self.job)
-        if {path.name: job.hashes.sha256(path) for path in source_files(job.source)} != job.source_hashes:
-            raise EngineSetError("the source has changed while it was read", file=job.source)
+        for path in job.changed_sources():
+            raise EngineSetError("the source has changed while it was read", file=path)
         partial = final.with_name(f".{final.name}.partial")
         assemble_set(self._parts(), job.checkpoint, self._source(), partial, final)
 
@@ -146,7 +147,16 @@ class BuildEngineSet(EngineSetTask):
             for engine in sorted(engines)
         }
         layouts = tuple(paths.layout_path(self.build, job, kind) for kind in KINDS)
-        return SetParts(job.config.name, job.identity, reports, layouts, job.options.prefill_len, self._template())
+        return SetParts(
+            name=job.config.name,
+            identity=job.identity,
+            engines=reports,
+            layouts=layouts,
+            prefill_len=job.options.prefill_len,
+            template=self._template(),
+            scales=job.config.scales,
+            kept=job.kept,
+        )
 
     def _template(self) -> TemplateEntry:
         job = self.job
@@ -157,11 +167,15 @@ class BuildEngineSet(EngineSetTask):
         return TemplateEntry(template.toolchain, template.version, job.options.as_dict(), template.files, layouts)
 
     def _source(self) -> SourceEntry:
-        checkpoint = self.job.checkpoint
+        job, checkpoint = self.job, self.job.checkpoint
         tied = checkpoint.config.tie_word_embeddings
         types = [checkpoint.type_name(name) for name in checkpoint.names() if not (tied and name == HEAD.name)]
         counts = {kind: types.count(kind) for kind in sorted(set(types))}
-        return SourceEntry(str(self.job.source), self.job.source_hashes, counts)
+        adapter = None
+        if job.adapter is not None:
+            adapter = AdapterEntry(str(job.adapter.path), job.adapter.scale, job.adapter_hashes)
+        kept = "" if job.kept is None else VOCAB_KEEP_FILE
+        return SourceEntry(str(job.source), job.source_hashes, counts, adapter, kept)
 
 
 BuildEngineSet.event_handler(Event.DEPENDENCY_DISCOVERED)(dag.print_dag)

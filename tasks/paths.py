@@ -14,7 +14,7 @@ def hash_database(build: Path) -> Path:
 
 
 def marker_directory(build: Path, job: Job, marker: int) -> Path:
-    """Engines of marker build 0, 1 or 2."""
+    """Engines of a marker build; the confirming one is the last."""
     return build / "markers" / job.layout_key / str(marker)
 
 

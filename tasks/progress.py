@@ -12,7 +12,7 @@ from luigi.event import Event
 from pipeline.errors import fault_lines
 
 _TRACE = "Traceback (most recent call last)"
-_SHARED = ("config", "gguf", "build_dir")
+_SHARED = ("config", "gguf", "lora", "lora_scale", "build_dir")
 
 
 class QuietHandler(logging.StreamHandler):  # type: ignore[type-arg]

@@ -9,20 +9,24 @@ import luigi
 
 from pipeline.axmodel.describe import describe_directory
 from pipeline.engineset.names import engine_file
+from pipeline.engineset.sources import open_weights
 from pipeline.errors import ToolchainError
 from pipeline.files import write_json
 from pipeline.refit.plan import all_plans
 from pipeline.seal import seal_damage, write_seal
 from pipeline.toolchain.kinds import KINDS
-from pipeline.toolchain.markers import CONFIRM
-from pipeline.toolchain.templates import TEMPLATE_FILE, compile_template, confirm_template, template_damage
+from pipeline.toolchain.template_file import TEMPLATE_FILE
+from pipeline.toolchain.templates import compile_directory, compile_template, confirm_template, template_damage
 from tasks import paths
 from tasks.base import EngineSetTask
 from tasks.layouts import BuildMarkers, DecodeLayout
 
 
 class CompileTemplate(EngineSetTask):
-    """Engines of seeded noise in the shape of the source; finished templates that a config names are checked only."""
+    """Engines in the shape of the source, of seeded noise or of the checkpoint that the config names for them.
+
+    Finished templates that a config names are checked only.
+    """
 
     def output(self) -> luigi.LocalTarget:
         return self.target(paths.template_directory(self.build, self.job) / TEMPLATE_FILE)
@@ -34,7 +38,11 @@ class CompileTemplate(EngineSetTask):
         job, directory = self.job, paths.template_directory(self.build, self.job)
         if job.template_directory is not None:
             raise ToolchainError(f"the template is not as it was compiled: {self.damage()}", file=directory)
-        compile_template(job.toolchain, job.template_model, job.options, directory)
+        if job.template_origin is None or job.template_source is None:
+            compile_template(job.toolchain, job.template_model, job.options, directory)
+        else:
+            weights = open_weights(job.template_source, kept=job.kept)
+            compile_directory(job.toolchain, weights, job.options, directory, origin=job.template_origin)
 
 
 class WalkTemplate(EngineSetTask):
@@ -58,7 +66,7 @@ class ConfirmTemplate(EngineSetTask):
     def requires(self) -> Iterator[luigi.Task]:
         yield CompileTemplate(**self.shared())  # Luigi asks direct requirements only whether they still hold
         yield WalkTemplate(**self.shared())
-        yield BuildMarkers(marker=CONFIRM, **self.shared())
+        yield BuildMarkers(marker=self.job.marker_plan.confirm, **self.shared())
         yield from (DecodeLayout(kind=kind, **self.shared()) for kind in KINDS)
 
     def output(self) -> luigi.LocalTarget:
@@ -69,8 +77,8 @@ class ConfirmTemplate(EngineSetTask):
         return seal_damage(paths.confirmed_path(self.build, self.job), self.job.hashes, self._relied_on())
 
     def work(self) -> None:
-        others = {kind: paths.marker_engine(self.build, self.job, CONFIRM, kind) for kind in KINDS}
-        confirm_template(paths.template_directory(self.build, self.job), self.layouts(), others)
+        confirming = paths.marker_directory(self.build, self.job, self.job.marker_plan.confirm)
+        confirm_template(paths.template_directory(self.build, self.job), self.layouts(), confirming)
         write_seal(paths.confirmed_path(self.build, self.job), self._relied_on(), self.job.hashes)
 
     def _relied_on(self) -> list[Path]:

@@ -52,7 +52,9 @@ def _start_of(file: Path) -> bytes:
 
 def _describe_set(directory: Path) -> dict[str, Any]:
     manifest = msgspec.to_builtins(read_manifest(directory))
-    return {key: manifest[key] for key in ("name", "identity", "tool", "model", "source", "template", "files")}
+    return {
+        key: manifest[key] for key in ("name", "identity", "tool", "model", "source", "template", "scales", "files")
+    }
 
 
 def _describe_gguf(path: Path) -> dict[str, Any]:

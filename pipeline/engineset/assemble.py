@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import warnings
 from collections.abc import Mapping
@@ -11,9 +12,11 @@ from pathlib import Path
 from layouts.atomic import write_beside
 from pipeline.checkpoint.protocol import Checkpoint
 from pipeline.engineset.manifest import FORMAT, FileEntry, Manifest, SourceEntry, TemplateEntry, write_manifest
+from pipeline.engineset.names import VOCAB_KEEP_FILE
 from pipeline.engineset.vendor_config import vendor_files
 from pipeline.files import file_sha256, publish_directory, write_bytes
 from pipeline.model import ModelConfig
+from pipeline.refit.choose import ScaleMode
 from pipeline.tokenizer.errors import TokenizerError
 from pipeline.tokenizer.source import source_tokenizer
 from pipeline.tokenizer.store import FILES as TOKENIZER_FILES
@@ -29,6 +32,7 @@ class SetParts:
     name, identity : of the set; the identity is the hash of its inputs
     engines : finished engine files with their reports; linked into the set, so that they are there at any time
     layouts : sidecar files, copied
+    kept : token ids of the head's rows, None for the whole vocabulary
     """
 
     name: str
@@ -37,6 +41,8 @@ class SetParts:
     layouts: tuple[Path, ...]
     prefill_len: int
     template: TemplateEntry
+    scales: ScaleMode
+    kept: list[int] | None
 
 
 def assemble_set(parts: SetParts, checkpoint: Checkpoint, source: SourceEntry, partial: Path, final: Path) -> None:
@@ -51,6 +57,9 @@ def assemble_set(parts: SetParts, checkpoint: Checkpoint, source: SourceEntry, p
     ends = () if tokenizer is None else tokenizer.end_ids
     config = replace(checkpoint.config, eos_token_ids=tuple(sorted({*checkpoint.config.eos_token_ids, *ends})))
     texts |= vendor_files(parts.name, config, parts.prefill_len, TOKENIZER_FILE if texts else None)
+    if parts.kept is not None:
+        _warn_of_lost_ends(config, parts.kept)
+        texts[VOCAB_KEEP_FILE] = (json.dumps(parts.kept) + "\n").encode()
     for name, content in texts.items():
         write_bytes(partial / name, content)
     for layout in parts.layouts:
@@ -59,6 +68,13 @@ def assemble_set(parts: SetParts, checkpoint: Checkpoint, source: SourceEntry, p
         _link_or_copy(engine, partial / engine.name)
     write_manifest(partial, _manifest(parts, config, source, sorted(set(texts) & set(TOKENIZER_FILES)), partial))
     publish_directory(partial, final)
+
+
+def _warn_of_lost_ends(config: ModelConfig, kept: list[int]) -> None:
+    lost = sorted(set(config.eos_token_ids) - set(kept))
+    if lost:
+        listed = ", ".join(map(str, lost))
+        warnings.warn(f"the head does not keep these ids that end a text: {listed}", stacklevel=2)
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
@@ -92,6 +108,7 @@ def _manifest(
         model=config,
         source=source,
         template=parts.template,
+        scales=parts.scales,
         tokenizer=tokenizer,
         engines={path.name: report for path, report in parts.engines.items()},
         files=files,

@@ -13,8 +13,9 @@ from pipeline.errors import MissingFileError, VerifyError
 from pipeline.files import write_bytes
 from pipeline.hashes import digest
 from pipeline.model import ModelConfig
+from pipeline.refit.choose import ScaleMode
 
-FORMAT = 1
+FORMAT = 2
 MAX_BYTES = 64 << 20
 
 
@@ -25,12 +26,26 @@ class FileEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sha256: str
 
 
+class AdapterEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A LoRA adapter that was merged: absolute path as given, the factor of its change, hash of each file by name."""
+
+    path: str
+    scale: float
+    files: dict[str, str]
+
+
 class SourceEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where the weights came from: absolute path as given, hash of each file by name, tensors by type."""
+    """Where the weights came from: absolute path as given, hash of each file by name, tensors by type.
+
+    adapter : what was merged into them
+    vocab_keep : the set's file of the token ids whose rows the head has, "" where it has all
+    """
 
     path: str
     files: dict[str, str]
     tensor_types: dict[str, int]
+    adapter: AdapterEntry | None = None
+    vocab_keep: str = ""
 
 
 class TemplateEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,7 +59,11 @@ class TemplateEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The whole manifest. `engines` maps each engine file to its report (pipeline/refit/refitter.py)."""
+    """The whole manifest.
+
+    scales : how scales of integer weights were chosen (docs/quantization.md)
+    engines : engine file -> its report (pipeline/refit/report.py)
+    """
 
     format: int
     name: str
@@ -53,6 +72,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     model: ModelConfig
     source: SourceEntry
     template: TemplateEntry
+    scales: ScaleMode
     tokenizer: list[str]
     engines: dict[str, Any]
     files: dict[str, FileEntry]

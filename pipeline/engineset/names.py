@@ -9,6 +9,7 @@ EMBEDDING_FILE = "model.embed_tokens.weight.bfloat16.bin"
 CONFIG_FILE = "config.json"
 POST_CONFIG_FILE = "post_config.json"
 MANIFEST_FILE = "manifest.json"
+VOCAB_KEEP_FILE = "vocab_keep.json"
 
 
 def layer_pattern(config: ModelConfig, prefill_len: int) -> str:

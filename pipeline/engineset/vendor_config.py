@@ -5,7 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pipeline.engineset.names import CONFIG_FILE, EMBEDDING_FILE, POST_CONFIG_FILE, layer_pattern, post_file
+from pipeline.engineset.names import (
+    CONFIG_FILE,
+    EMBEDDING_FILE,
+    POST_CONFIG_FILE,
+    VOCAB_KEEP_FILE,
+    layer_pattern,
+    post_file,
+)
 from pipeline.model import ModelConfig
 
 # Greedy: both sampling flags off. The numbers are the vendor's defaults.
@@ -48,6 +55,10 @@ def vendor_files(name: str, config: ModelConfig, prefill_len: int, tokenizer: st
         fields["bos_token_id"] = config.bos_token_id
     if config.eos_token_ids:
         fields["eos_token_id"] = list(config.eos_token_ids)
+    if config.layer_types:
+        fields |= {"layer_types": list(config.layer_types), "sliding_window": config.sliding_window}
+    if config.kept_rows:
+        fields["filename_vocab_keep"] = VOCAB_KEEP_FILE
     return {CONFIG_FILE: _text(fields), POST_CONFIG_FILE: _text(_POST)}
 
 

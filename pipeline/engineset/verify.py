@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from layouts.encoding import encode_rows
 from layouts.errors import LayoutError
 from layouts.sidecar import read_layout
-from layouts.stored import EngineLayout
-from pipeline.axmodel.blob import read_blob
-from pipeline.checkpoint.open import open_checkpoint, source_files
+from layouts.stored import EngineLayout, StoredTensor
+from pipeline.axmodel.blob import Bytes, read_blob
 from pipeline.checkpoint.protocol import Checkpoint
 from pipeline.engineset.manifest import FileEntry, Manifest, read_manifest
 from pipeline.engineset.names import MANIFEST_FILE, engine_file, layout_file
+from pipeline.engineset.sources import open_set_source
 from pipeline.errors import EngineSetError, MissingFileError, VerifyError, fault_lines
 from pipeline.files import file_sha256
-from pipeline.refit.plan import EnginePlan, all_plans, check_plan
+from pipeline.refit.choose import ENGINE, ScaleMode, choose_rows, stored_digest
+from pipeline.refit.plan import EnginePlan, all_plans, check_plan, folded_kinds
 from pipeline.refit.readback import read_back
 from pipeline.refit.refit import does_not_fit, row_ranges
 from pipeline.toolchain.kinds import KINDS
@@ -34,7 +35,7 @@ class Verification:
     faults: list[str] = field(default_factory=list)
 
 
-def verify_set(directory: Path, source: Path | None = None) -> Verification:
+def verify_set(directory: Path, source: Path | None = None, adapter: Path | None = None) -> Verification:
     """Hash every file and read every weight of every copy back against the source.
 
     Whatever is wrong is a line of `faults`, and one fault does not hide another: without its source a set still has its
@@ -43,13 +44,14 @@ def verify_set(directory: Path, source: Path | None = None) -> Verification:
     Parameters
     ----------
     source : GGUF or Hugging Face directory; the manifest's own path when None
+    adapter : the LoRA adapter that was merged, likewise
     """
     result = Verification(directory)
     with _faults_into(result):
         manifest = read_manifest(directory)
         damaged = _compare_files(directory, manifest, result)
         with _faults_into(result, "; no weight was read back"):
-            _compare_weights(directory, manifest, source, damaged, result)
+            _compare_weights(directory, manifest, (source, adapter), damaged, result)
     return result
 
 
@@ -87,49 +89,50 @@ def _check_file(path: Path, entry: FileEntry) -> None:
         raise VerifyError("sha256", file=path, expected=entry.sha256, found=found)
 
 
-def source_of(directory: Path, manifest: Manifest, override: Path | None) -> Path:
-    """The source of a set: what the user names, or what the manifest does, if it is there and has not changed.
-
-    Raises MissingFileError or VerifyError.
-    """
-    path = override or Path(manifest.source.path)
-    if not path.exists():
-        reason = "the source is not there" if override else "the source of the set is not there, name it with --gguf"
-        raise MissingFileError(reason, file=path, where=str(directory / MANIFEST_FILE))
-    if override is None:
-        for file in source_files(path):
-            expected, found = manifest.source.files.get(file.name), file_sha256(file)
-            if found != expected:
-                reason = "not the source that the set was built from"
-                raise VerifyError(reason, file=file, expected=expected, found=found)
-    return path
-
-
 def _compare_weights(
-    directory: Path, manifest: Manifest, source: Path | None, damaged: set[str], result: Verification
+    directory: Path,
+    manifest: Manifest,
+    overrides: tuple[Path | None, Path | None],
+    damaged: set[str],
+    result: Verification,
 ) -> None:
     config, names = manifest.model, {kind: layout_file(kind) for kind in KINDS}
-    for name in names.values():
+    needed = [*names.values(), *filter(None, [manifest.source.vocab_keep])]
+    for name in needed:
         if name in damaged:
-            raise VerifyError("not the layout that the manifest lists", file=directory / name)
+            raise VerifyError("not what the manifest lists", file=directory / name)
     layouts = {kind: read_layout(directory / name) for kind, name in names.items()}
-    checkpoint = open_checkpoint(source_of(directory, manifest, source))
+    checkpoint = open_set_source(directory, manifest, *overrides)
     check_plan(config, layouts, checkpoint)
     prefill_len = int(manifest.template.options["prefill_len"])
-    for plan in all_plans(config):
-        path = directory / engine_file(config, prefill_len, plan.kind, plan.layer)
-        if path.is_file():
+    for plan in all_plans(config, folded_kinds(layouts)):
+        name = engine_file(config, prefill_len, plan.kind, plan.layer)
+        if (directory / name).is_file():
             with _faults_into(result):
-                result.elements += compare_engine(path, layouts[plan.kind], plan, checkpoint)
+                expected = Expected(checkpoint, manifest.scales, manifest.engines.get(name, {}).get("tensors", {}))
+                result.elements += compare_engine(directory / name, layouts[plan.kind], plan, expected)
 
 
-def compare_engine(path: Path, layout: EngineLayout, plan: EnginePlan, checkpoint: Checkpoint) -> int:
+@dataclass(frozen=True)
+class Expected:
+    """What an engine is compared with: the source, how scales were chosen, and the report of each weight."""
+
+    checkpoint: Checkpoint
+    scales: ScaleMode
+    reports: Mapping[str, Any]
+
+
+def compare_engine(path: Path, layout: EngineLayout, plan: EnginePlan, expected: Expected) -> int:
     """Compare every copy of every weight of one engine with what the source gives; the number of elements compared.
+
+    An engine that kept the scales of its template is compared with what its own scales give: every integer is within one
+    step of that, the copies are equal, and first copy and entries are those that its report has the hash of.
 
     Raises
     ------
     VerifyError : weights of another size than the layout's, or one that reads back otherwise; names tensor and element
     AxmodelError : not an engine
+    ToolchainError : an engine's own scale that is 0, infinite or contradicts itself
     NotFiniteError : the source has what the engine's codec cannot hold
     """
     blob, elements = read_blob(path), 0
@@ -137,12 +140,21 @@ def compare_engine(path: Path, layout: EngineLayout, plan: EnginePlan, checkpoin
         raise VerifyError("bytes of weights", file=path, where=layout.blob, expected=layout.blob_bytes, found=blob.size)
     for assignment in plan.assignments:
         stored = layout[assignment.tensor]
-        (source,) = assignment.sources
-        for first, values in row_ranges(checkpoint, source, stored.shape):
+        for first, values in row_ranges(expected.checkpoint, assignment, stored.shape):
             try:
-                encoded = encode_rows(stored, values)
-            except LayoutError:
-                raise does_not_fit(checkpoint, source, first, values, stored.codec) from None
-            read_back(blob, stored, encoded, first, path)
+                chosen = choose_rows(stored, values, expected.scales, blob, first, path)
+            except LayoutError as error:
+                source = assignment.sources[0]
+                raise does_not_fit(expected.checkpoint, source, first, values, stored.codec, error) from None
+            read_back(blob, stored, chosen.encoded, first, path)
             elements += values.size
+        if expected.scales == ENGINE and stored.scales is not None:
+            _compare_digest(blob, stored, path, expected.reports.get(stored.name))
     return elements
+
+
+def _compare_digest(blob: Bytes, stored: StoredTensor, path: Path, report: object) -> None:
+    noted = report.get("stored_sha256") if isinstance(report, dict) else None
+    if (found := stored_digest(blob, stored)) != noted:
+        reason = "integers or scale entries are not those that were written"
+        raise VerifyError(reason, file=path, where=stored.name, expected=noted, found=found)

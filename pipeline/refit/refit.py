@@ -7,33 +7,42 @@ from pathlib import Path
 
 import numpy as np
 
+from layouts.errors import ScaleRefused
 from layouts.stored import EngineLayout
 from pipeline.checkpoint.protocol import Checkpoint, Float32, locate
 from pipeline.errors import NotFiniteError
-from pipeline.refit.plan import EnginePlan
-from pipeline.refit.refitter import EngineRefitter, EngineReport
-
-ELEMENTS_AT_A_TIME = 1 << 22
-
-
-def row_ranges(checkpoint: Checkpoint, source: str, shape: tuple[int, int]) -> Iterator[tuple[int, Float32]]:
-    """First row and float32 `[rows, cols]` of consecutive ranges of a source tensor; a vector is one row."""
-    if len(checkpoint.shape(source)) == 1:
-        yield 0, checkpoint.read(source)[None]
-        return
-    rows, cols = shape
-    step = max(1, ELEMENTS_AT_A_TIME // cols)
-    for first in range(0, rows, step):
-        yield first, checkpoint.read(source, slice(first, min(first + step, rows)))
+from pipeline.refit.choose import ScaleMode, row_steps
+from pipeline.refit.plan import Assignment, EnginePlan, read_assigned
+from pipeline.refit.refitter import EngineRefitter
+from pipeline.refit.report import EngineReport
 
 
-def does_not_fit(checkpoint: Checkpoint, source: str, first_row: int, values: Float32, codec: str) -> NotFiniteError:
-    """The error for rows that a codec refuses: names the source's own file and tensor, and the largest element.
+def row_ranges(checkpoint: Checkpoint, assignment: Assignment, shape: tuple[int, int]) -> Iterator[tuple[int, Float32]]:
+    """First row and float32 `[rows, cols]` of consecutive ranges of an engine weight; a vector is one row."""
+    for rows in row_steps(shape):
+        yield rows.start, read_assigned(checkpoint, assignment, rows)
+
+
+def does_not_fit(
+    checkpoint: Checkpoint,
+    source: str,
+    first_row: int,
+    values: Float32,
+    codec: str,
+    cause: BaseException | None = None,
+) -> NotFiniteError:
+    """The error for rows that a codec refuses: names the source's own file and tensor, and element or scale entry.
 
     Parameters
     ----------
     source : HF name of the tensor whose rows from `first_row` on are `values`
+    cause : what the codec said; the largest element is named unless it refused a scale
     """
+    if isinstance(cause, ScaleRefused):
+        row, group = cause.at
+        file, tensor, there = locate(checkpoint, source, first_row + row)
+        reason = f"row {there}: the scale entry of group {group} would be 0 or infinite in {codec}"
+        return NotFiniteError(reason, file=file, where=tensor, found=cause.found)
     row, column = (int(i) for i in np.unravel_index(int(np.abs(values).argmax()), values.shape))
     file, tensor, there = locate(checkpoint, source, first_row + row)
     place = [there, column] if len(checkpoint.shape(source)) > 1 else [column]
@@ -42,7 +51,12 @@ def does_not_fit(checkpoint: Checkpoint, source: str, first_row: int, values: Fl
 
 
 def refit_engine(
-    template: Path, layout: EngineLayout, plan: EnginePlan, checkpoint: Checkpoint, output: Path
+    template: Path,
+    layout: EngineLayout,
+    plan: EnginePlan,
+    checkpoint: Checkpoint,
+    output: Path,
+    scales: ScaleMode = "refit",
 ) -> EngineReport:
     """Write `output`: the template with every weight of the plan replaced by the source's.
 
@@ -50,13 +64,16 @@ def refit_engine(
     ------
     EngineSetError : whatever the source, the layout or the proof finds; `output` is then not there.
     """
-    with EngineRefitter(template, layout, output) as refitter:
+    with EngineRefitter(template, layout, output, scales) as refitter:
         for assignment in plan.assignments:
-            (source,) = assignment.sources
             prototype = refitter.prototype(assignment.tensor)
-            for first, values in row_ranges(checkpoint, source, prototype.shape):
+            for first, values in row_ranges(checkpoint, assignment, prototype.shape):
                 try:
                     refitter.set(assignment.tensor, values, first)
-                except NotFiniteError:
-                    raise does_not_fit(checkpoint, source, first, values, prototype.codec) from None
-        return refitter.commit()
+                except NotFiniteError as error:
+                    source = assignment.sources[0]
+                    raise does_not_fit(checkpoint, source, first, values, prototype.codec, error.__cause__) from None
+        report = refitter.commit()
+    for assignment in plan.assignments:
+        report.tensors[assignment.tensor].sources = assignment.sources
+    return report

@@ -9,24 +9,25 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 
 from layouts.atomic import Beside
-from layouts.encoding import decode_rows, encode_rows
 from layouts.errors import LayoutError
 from layouts.marking import mark_tensor
 from layouts.stored import EngineLayout, StoredTensor
 from layouts.view import write_tensor
-from pipeline.axmodel.blob import Bytes, weight_blob
+from pipeline.axmodel.blob import Bytes, read_blob, weight_blob
 from pipeline.axmodel.walk import Blob
 from pipeline.checkpoint.protocol import Float32
 from pipeline.errors import InternalError, MismatchError, NotFiniteError, VerifyError
+from pipeline.refit.choose import ENGINE, ScaleMode, choose_rows, stored_digest
 from pipeline.refit.readback import read_back
+from pipeline.refit.report import EngineReport, TensorReport
 
 CHUNK = 1 << 20
 
@@ -38,29 +39,6 @@ class Prototype:
     shape: tuple[int, int]
     codec: str
     copies: tuple[str, ...]
-
-
-@dataclass
-class TensorReport:
-    """What became of one weight: the largest absolute difference between given and stored value, and clipped elements."""
-
-    codec: str
-    copies: tuple[str, ...]
-    elements: int = 0
-    max_error: float = 0.0
-    clipped: int = 0
-
-
-@dataclass
-class EngineReport:
-    """A committed engine: bytes that the planned spans own, bytes in them that changed, and one report per weight."""
-
-    planned_bytes: int = 0
-    changed_bytes: int = 0
-    tensors: dict[str, TensorReport] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -80,11 +58,13 @@ class EngineRefitter:
     template : the engine (or embedding file) to start from; opened read-only
     layout : its confirmed layout
     output : the file that `commit` makes
+    scales : how scales of integer weights are chosen; `engine` keeps the template's
     """
 
-    def __init__(self, template: Path, layout: EngineLayout, output: Path) -> None:
-        self.template, self.layout, self.output = template, layout, output
+    def __init__(self, template: Path, layout: EngineLayout, output: Path, scales: ScaleMode = "refit") -> None:
+        self.template, self.layout, self.output, self.scales = template, layout, output, scales
         self._blob = self._check_template()
+        self._engine = read_blob(template)
         self._covered = {tensor.name: np.zeros(tensor.shape[0], np.bool_) for tensor in layout.tensors}
         self._report = EngineReport()
         self._open: _Open | None = None
@@ -153,24 +133,21 @@ class EngineRefitter:
         Raises
         ------
         MismatchError : an unknown weight, another shape or type
-        NotFiniteError : a NaN or an infinity; names the element
+        NotFiniteError : a NaN or an infinity, names the element; a value or a scale that the codec cannot hold
+        ToolchainError : scales of the template that cannot be kept
         VerifyError : the file does not hold what was written
         """
         stored = self._stored(name)
         rows = self._check(stored, values, first_row)
         try:
-            encoded = encode_rows(stored, rows)
+            chosen = choose_rows(stored, rows, self.scales, self._engine, first_row, self.template)
         except LayoutError as error:
-            raise NotFiniteError(error.reason, file=self.template, where=name, found=error.found) from None
+            raise NotFiniteError(error.reason, file=self.template, where=name, found=error.found) from error
         opened = self._opened()
-        write_tensor(opened.data, stored, encoded, first_row)
-        read_back(opened.proof, stored, encoded, first_row, self.output)
+        write_tensor(opened.data, stored, chosen.encoded, first_row)
+        read_back(opened.proof, stored, chosen.encoded, first_row, self.output)
         self._covered[name][first_row : first_row + len(rows)] = True
-        report = self._report.tensors.setdefault(name, TensorReport(stored.codec, self.prototype(name).copies))
-        report.elements += rows.size
-        above = decode_rows(stored, encoded).astype(np.float64)
-        above -= rows
-        report.max_error = max(report.max_error, float(above.max(initial=0.0)), -float(above.min(initial=0.0)))
+        self._report_of(stored).add(stored, rows, chosen)
 
     def commit(self) -> EngineReport:
         """Prove that nothing outside the planned spans moved, and publish the file.
@@ -185,6 +162,9 @@ class EngineRefitter:
             raise MismatchError(f"not all weights are set: {', '.join(missing)}", file=self.output)
         opened = self._opened()
         opened.data.flush()
+        for stored in self.layout.tensors:
+            if self.scales == ENGINE and stored.scales is not None:
+                self._report_of(stored).stored_sha256 = stored_digest(opened.proof, stored)
         self._report.planned_bytes, self._report.changed_bytes = self._compare(opened.beside.file)
         opened.beside.publish()
         return self._report
@@ -194,6 +174,11 @@ class EngineRefitter:
             known = ", ".join(self._covered)
             raise MismatchError("the engine has no such weight", file=self.template, where=name, expected=known)
         return self.layout[name]
+
+    def _report_of(self, stored: StoredTensor) -> TensorReport:
+        scales = "" if stored.scales is None else self.scales
+        fresh = TensorReport(stored.codec, self.prototype(stored.name).copies, scales=scales)
+        return self._report.tensors.setdefault(stored.name, fresh)
 
     def _check(self, stored: StoredTensor, values: Float32, first_row: int) -> Float32:
         rows = values[None] if values.ndim == 1 and stored.shape[0] == 1 else values

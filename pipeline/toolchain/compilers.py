@@ -10,9 +10,10 @@ from pathlib import Path
 
 from pipeline.checkpoint.protocol import Checkpoint
 from pipeline.errors import ToolchainError
-from pipeline.files import publish_directory
+from pipeline.files import file_sha256, publish_directory
 from pipeline.toolchain.options import REFERENCE_VERSION, CompileOptions
 from pipeline.toolchain.reference import compile_model
+from pipeline.toolchain.template_file import CompiledFrom, Template, compiled_from, write_template
 
 REFERENCE = "reference"
 
@@ -35,8 +36,27 @@ def find_compiler(name: str) -> Compiler:
     return COMPILERS[name]
 
 
+def compile_described(
+    name: str,
+    checkpoint: Checkpoint,
+    output: Path,
+    options: CompileOptions,
+    seed: int | None = None,
+    origin: CompiledFrom | None = None,
+) -> list[Path]:
+    """Compile into an empty directory and write `template.json` beside the engines; the engines.
+
+    Raises EngineSetError: whatever source and compiler find.
+    """
+    compiler = find_compiler(name)
+    files = compiler.compile(checkpoint, output, options)
+    hashes = {path.name: file_sha256(path) for path in files}
+    write_template(output, Template(name, compiler.version, options, checkpoint.config, seed, hashes, origin))
+    return files
+
+
 def compile_published(name: str, checkpoint: Checkpoint, output: Path, options: CompileOptions) -> list[Path]:
-    """Compile into a directory beside `output` and publish it as a whole.
+    """Compile a checkpoint's files into a directory beside `output` and publish it as a whole, with its `template.json`.
 
     Raises
     ------
@@ -49,7 +69,7 @@ def compile_published(name: str, checkpoint: Checkpoint, output: Path, options: 
     output.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=".partial", dir=output.parent))
     try:
-        files = find_compiler(name).compile(checkpoint, partial, options)
+        files = compile_described(name, checkpoint, partial, options, origin=compiled_from(checkpoint.path))
         partial.chmod(0o755)
         publish_directory(partial, output)
     finally:

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from layouts.markers import Alphabet, MarkedTensor, choose_alphabet, number_tensors
-from pipeline.checkpoint.noise import NoiseCheckpoint
+from pipeline.checkpoint.noise import Dtype, NoiseCheckpoint
 from pipeline.checkpoint.protocol import Checkpoint, Float32
 from pipeline.errors import CheckpointError
 from pipeline.model import EMBEDDING, HEAD, ModelConfig, architecture_of
@@ -32,9 +32,16 @@ class MarkerPlan:
     config: ModelConfig
     engines: dict[str, tuple[MarkedTensor, ...]]
     alphabet: Alphabet
+    builds: int = CONFIRM
+    dtype: Dtype = "F32"
+
+    @property
+    def confirm(self) -> int:
+        """Index of the confirming build."""
+        return self.builds
 
 
-def plan_markers(config: ModelConfig) -> MarkerPlan:
+def plan_markers(config: ModelConfig, weight_type: str = "bf16", post_type: str = "bf16") -> MarkerPlan:
     """Number the elements of a layer, of the post engine and of the embedding.
 
     Raises DecodeRefused for an engine with more elements than two builds can number.

@@ -28,7 +28,7 @@ def _decode(workspace: Workspace, kind: str) -> Row:
     job = workspace.job
     engines = [paths.marker_engine(workspace.build, job, build, kind) for build in range(BUILDS)]
     elements = sum(int(np.prod(t.shape)) for t in read_layout(paths.layout_path(workspace.build, job, kind)).tensors)
-    ours = median_seconds(lambda: decode_builds(job.template_model, kind, engines))
+    ours = median_seconds(lambda: decode_builds(job.marker_plan, kind, engines))
     read = median_seconds(lambda: [int(read_blob(engine).max()) for engine in engines])
     others = {"reading the three builds": elements / read}
     return Row(f"decode the layout of the {kind} engine", elements / ours, "elements/s", others, better="higher")

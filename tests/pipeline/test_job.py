@@ -81,7 +81,6 @@ def test_every_flag_changes_every_name(folder: Path, tmp_path: Path, flags: dict
         {"head_dim": 48},
         {"rope_theta": 5e5},
         {"rms_norm_eps": 1e-6},
-        {"tie_word_embeddings": True},
     ],
     ids=str,
 )
@@ -92,6 +91,12 @@ def test_every_dimension_changes_every_name(folder: Path, tmp_path: Path, sizes:
 
 def test_number_of_layers_does_not_change_the_layout(folder: Path, tmp_path: Path) -> None:
     ours, theirs = names(resolve(folder)), names(resolve(make_tiny(tmp_path, num_hidden_layers=3).folder))
+    assert ours[2] == theirs[2]
+    assert ours[1] != theirs[1]
+
+
+def test_tied_head_changes_the_template_and_not_the_layout(folder: Path, tmp_path: Path) -> None:
+    ours, theirs = names(resolve(folder)), names(resolve(make_tiny(tmp_path, tie_word_embeddings=True).folder))
     assert ours[2] == theirs[2]
     assert ours[1] != theirs[1]
 

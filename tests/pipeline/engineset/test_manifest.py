@@ -11,6 +11,7 @@ import pytest
 
 from pipeline.engineset import manifest as manifest_module
 from pipeline.engineset.manifest import (
+    AdapterEntry,
     FileEntry,
     Manifest,
     SourceEntry,
@@ -23,13 +24,20 @@ from pipeline.errors import MissingFileError, VerifyError
 from tests.helpers.tiny import tiny_config
 
 MANIFEST = Manifest(
-    format=1,
+    format=2,
     name="tiny",
     identity="0123456789abcdef",
     tool="engineset 0.1.0",
     model=tiny_config("qwen3"),
-    source=SourceEntry("/a/ä/tiny.gguf", {"tiny.gguf": "ab" * 32}, {"F32": 3, "Q8_0": 9}),
+    source=SourceEntry(
+        "/a/ä/tiny.gguf",
+        {"tiny.gguf": "ab" * 32},
+        {"F32": 3, "Q8_0": 9},
+        AdapterEntry("/a/ö.gguf", 0.5, {"ö.gguf": "cd" * 32}),
+        "vocab_keep.json",
+    ),
     template=TemplateEntry("reference", "7.0", {"prefill_len": 8}, {"x.axmodel": "cd" * 32}, {}),
+    scales="search",
     tokenizer=[],
     engines={"x.axmodel": {"planned_bytes": 12, "tensors": {"w": {"max_error": 0.001953125}}}},
     files={"x.axmodel": FileEntry(1234, "ef" * 32)},
@@ -97,8 +105,8 @@ def test_other_texts_are_no_manifest(tmp_path: Path, content: bytes, reason: str
 
 
 def test_another_format_is_named(tmp_path: Path) -> None:
-    write_manifest(tmp_path, msgspec.structs.replace(MANIFEST, format=2))
-    with pytest.raises(VerifyError, match=r"another format \(expected 1, found 2\)"):
+    write_manifest(tmp_path, msgspec.structs.replace(MANIFEST, format=3))
+    with pytest.raises(VerifyError, match=r"another format \(expected 2, found 3\)"):
         read_manifest(tmp_path)
 
 

@@ -182,7 +182,7 @@ def test_layout_with_a_wrong_hash_is_not_read_by(copy: Path) -> None:
     assert result.elements == 0
     digest, refused = result.faults
     assert digest.startswith(f"{path}: sha256 (")
-    assert refused == f"{path}: not the layout that the manifest lists; no weight was read back"
+    assert refused == f"{path}: not what the manifest lists; no weight was read back"
 
 
 @pytest.mark.parametrize("name", ["model.embed_tokens.weight.bfloat16.bin", LAYER])

@@ -37,7 +37,7 @@ def peaks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
         found[output.name] = peak(partial(compile_directory, "reference", checkpoint, OPTIONS, output, None))
     for kind in ("post", "embedding"):
         engines = [root / str(build) / engine_file(CONFIG, OPTIONS.prefill_len, kind) for build in range(BUILDS)]
-        found[kind] = peak(partial(decode_builds, CONFIG, kind, engines))
+        found[kind] = peak(partial(decode_builds, plan, kind, engines))
     return {name: size / ELEMENTS for name, size in found.items()}
 
 

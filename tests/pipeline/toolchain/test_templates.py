@@ -12,15 +12,9 @@ from pipeline.errors import CheckpointError, DecodeRefused, MissingFileError, To
 from pipeline.files import file_sha256
 from pipeline.toolchain.compilers import REFERENCE
 from pipeline.toolchain.reference import compile_model
-from pipeline.toolchain.templates import (
-    TEMPLATE_FILE,
-    TEMPLATE_SEED,
-    compile_directory,
-    compile_template,
-    confirm_template,
-    read_template,
-)
-from tests.helpers.engines import KINDS, Case, engines_of, overwrite, true_layouts
+from pipeline.toolchain.template_file import TEMPLATE_FILE, read_template
+from pipeline.toolchain.templates import TEMPLATE_SEED, compile_directory, compile_template, confirm_template
+from tests.helpers.engines import Case, overwrite, true_layouts
 
 CASE = Case(7)
 NOISE = NoiseCheckpoint(CASE.config, TEMPLATE_SEED)
@@ -34,10 +28,10 @@ def template(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def others(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("others")
     compile_model(NoiseCheckpoint(CASE.config, 5), directory, CASE.options)
-    return {kind: engines_of([directory], CASE, kind)[0] for kind in KINDS}
+    return directory
 
 
 def test_template_describes_itself(template: Path) -> None:
@@ -54,7 +48,7 @@ def test_template_describes_itself(template: Path) -> None:
     assert [path.name for path in template.parent.iterdir()] == [template.name]
 
 
-def test_template_holds_noise_compiled_from_a_directory(template: Path, tmp_path: Path) -> None:
+def test_template_holds_noise(template: Path, tmp_path: Path) -> None:
     compile_model(NOISE, tmp_path / "direct", CASE.options)
     for path in (tmp_path / "direct").iterdir():
         assert (template / path.name).read_bytes() == path.read_bytes()
@@ -72,7 +66,7 @@ def test_failure_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_true_layouts_are_confirmed(template: Path, others: dict[str, Path]) -> None:
+def test_true_layouts_are_confirmed(template: Path, others: Path) -> None:
     assert sorted(confirm_template(template, LAYOUTS, others)) == sorted(read_template(template).files)
 
 
@@ -81,23 +75,23 @@ def test_other_maps_are_not_confirmed(template: Path, tmp_path: Path) -> None:
     directory = tmp_path / "other"
     compile_model(NoiseCheckpoint(CASE.config, 5), directory, other.options)
     with pytest.raises(DecodeRefused, match=r"template/qwen2_p8_l0_together\.axmodel"):
-        confirm_template(template, LAYOUTS, {kind: engines_of([directory], CASE, kind)[0] for kind in KINDS})
+        confirm_template(template, LAYOUTS, directory)
 
 
-def test_changed_template_is_refused(template: Path, others: dict[str, Path]) -> None:
+def test_changed_template_is_refused(template: Path, others: Path) -> None:
     post = template / "qwen2_post.axmodel"
     overwrite(post, post.stat().st_size // 2, b"\x55\xaa")
     with pytest.raises(ToolchainError, match=r"qwen2_post\.axmodel.*changed since it was compiled"):
         confirm_template(template, LAYOUTS, others)
 
 
-def test_missing_engine_is_named(template: Path, others: dict[str, Path]) -> None:
+def test_missing_engine_is_named(template: Path, others: Path) -> None:
     (template / "qwen2_post.axmodel").unlink()
     with pytest.raises(MissingFileError, match=r"qwen2_post\.axmodel"):
         confirm_template(template, LAYOUTS, others)
 
 
-def test_template_of_unknown_weights_is_refused(tmp_path: Path, others: dict[str, Path]) -> None:
+def test_template_of_unknown_weights_is_refused(tmp_path: Path, others: Path) -> None:
     compile_directory(REFERENCE, NOISE, CASE.options, tmp_path / "unknown", None)
     with pytest.raises(ToolchainError, match="not known"):
         confirm_template(tmp_path / "unknown", LAYOUTS, others)

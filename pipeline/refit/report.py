@@ -1,0 +1,58 @@
+"""What became of the weights of one engine: the part of a manifest that a refit writes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from layouts.codecs import Float32
+from layouts.encoding import decode_rows
+from layouts.stored import StoredTensor
+from pipeline.refit.choose import Chosen
+
+
+@dataclass
+class TensorReport:
+    """What became of one weight.
+
+    codec, copies : how it is stored, and the names of the places
+    sources : the source tensors that it is made of
+    scales : how its scales were chosen, "" for floats
+    max_error : the largest absolute difference between given and stored value
+    clipped : elements beyond what the scale can say
+    corrected_kept : stored integers that are the engine's own, one step from the new ones
+    stored_sha256 : `choose.stored_digest` where the engine's own scales were kept: nothing else says what they were
+    """
+
+    codec: str
+    copies: tuple[str, ...]
+    sources: tuple[str, ...] = ()
+    scales: str = ""
+    elements: int = 0
+    max_error: float = 0.0
+    clipped: int = 0
+    corrected_kept: int = 0
+    stored_sha256: str = ""
+
+    def add(self, stored: StoredTensor, values: Float32, chosen: Chosen) -> None:
+        """Count rows that have been written."""
+        above = decode_rows(stored, chosen.encoded).astype(np.float64)
+        above -= values
+        self.elements += values.size
+        self.max_error = max(self.max_error, float(above.max(initial=0.0)), -float(above.min(initial=0.0)))
+        self.clipped += chosen.encoded.clipped
+        self.corrected_kept += chosen.corrected_kept
+
+
+@dataclass
+class EngineReport:
+    """A committed engine: bytes that the planned spans own, bytes in them that changed, and one report per weight."""
+
+    planned_bytes: int = 0
+    changed_bytes: int = 0
+    tensors: dict[str, TensorReport] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
