@@ -11,7 +11,7 @@ import click
 from pipeline.checkpoint.open import open_checkpoint, source_files
 from pipeline.cli.output import as_json, print_json
 from pipeline.engineset.manifest import Manifest, read_manifest
-from pipeline.engineset.verify import source_of
+from pipeline.engineset.sources import source_of
 from pipeline.errors import MismatchError
 from pipeline.evaluate.evaluate import POSITIONS, evaluate_set
 
