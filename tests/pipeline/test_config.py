@@ -135,17 +135,19 @@ def test_config_that_is_not_there(tmp_path: Path, name: str) -> None:
 def test_source_is_relative_to_the_config(tmp_path: Path) -> None:
     config = load(tmp_path, GOOD)
     with pytest.raises(MissingFileError, match=rf"{tmp_path}/tiny\.gguf: no such source"):
-        find_source(tmp_path / "set.toml", config)
+        find_source(tmp_path / "set.toml", config.source, None, tmp_path)
     (tmp_path / "tiny.gguf").touch()
     (tmp_path / "other.gguf").touch()
-    assert find_source(tmp_path / "set.toml", config) == tmp_path / "tiny.gguf"
-    assert find_source(tmp_path / "set.toml", config, tmp_path / "other.gguf") == tmp_path / "other.gguf"
+    assert find_source(tmp_path / "set.toml", config.source, None, tmp_path) == tmp_path / "tiny.gguf"
+    assert (
+        find_source(tmp_path / "set.toml", config.source, tmp_path / "other.gguf", tmp_path) == tmp_path / "other.gguf"
+    )
 
 
 def packaged(tmp_path: Path, package: str, file: str) -> Path:
     source = f'package = "{package}"\nfile = "{file}"'
     config = load(tmp_path, GOOD.replace('path = "tiny.gguf"', source))
-    return find_source(tmp_path / "set.toml", config)
+    return find_source(tmp_path / "set.toml", config.source, None, tmp_path)
 
 
 def test_source_inside_a_package(tmp_path: Path) -> None:
