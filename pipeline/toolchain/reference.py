@@ -22,6 +22,7 @@ from pipeline.checkpoint.protocol import Checkpoint, Float32
 from pipeline.engineset.names import engine_file
 from pipeline.model import ModelConfig
 from pipeline.refit.plan import Assignment, plan_engine, read_assigned
+from pipeline.refit.refit import does_not_fit
 from pipeline.toolchain.container import WEIGHTS, Frame, frame_container
 from pipeline.toolchain.corrections import correct
 from pipeline.toolchain.embedding import embedding_layout
@@ -30,7 +31,6 @@ from pipeline.toolchain.kinds import EMBEDDING_ENGINE, LAYER, POST_ENGINE
 from pipeline.toolchain.options import REFERENCE_VERSION, CompileOptions
 from pipeline.toolchain.placed import MemoryMap
 from pipeline.toolchain.shape_groups import engine_groups
-from pipeline.toolchain.unfit import not_storable
 
 ELEMENTS_AT_A_TIME = 1 << 18
 
@@ -99,8 +99,9 @@ class ReferenceCompiler:
         values: Float32 = read_assigned(self.checkpoint, assignment, rows)
         try:
             return encode_rows(stored, values)
-        except LayoutError:
-            raise not_storable(self.checkpoint, assignment, stored, rows.start, values) from None
+        except LayoutError as error:
+            source = assignment.sources[0]
+            raise does_not_fit(self.checkpoint, source, rows.start, values, stored.codec, error) from None
 
     def _assignments(self, kind: str, layer: int) -> dict[str, Assignment]:
         plan = plan_engine(self.config, kind, layer, self.options.folds(kind))
