@@ -5,9 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from layouts.atomic import sync_directory, write_beside
+from pipeline.errors import ToolchainError
 
 
 def write_bytes(path: Path, data: bytes) -> None:
@@ -26,6 +30,25 @@ def publish_directory(partial: Path, final: Path) -> None:
     partial.replace(final)
     sync_directory(final.parent)
     shutil.rmtree(damaged, ignore_errors=True)
+
+
+@contextmanager
+def new_directory(output: Path) -> Iterator[Path]:
+    """A directory beside that becomes `output` when the block ends well, and vanishes when it does not.
+
+    Raises ToolchainError when there is something at `output` already.
+    """
+    output = output.resolve()
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise ToolchainError("the output is there already and is not an empty directory", file=output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    partial = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=".partial", dir=output.parent))
+    try:
+        yield partial
+        partial.chmod(0o755)
+        publish_directory(partial, output)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 def make_way(path: Path) -> Path:

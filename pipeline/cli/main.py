@@ -11,9 +11,11 @@ import click
 
 from pipeline.cli import INTERRUPTED
 from pipeline.cli.compile import llm_build
+from pipeline.cli.decode import decode
 from pipeline.cli.evaluate import evaluate
 from pipeline.cli.inspect import inspect
 from pipeline.cli.locate import locate
+from pipeline.cli.markers import markers
 from pipeline.cli.run import run
 from pipeline.cli.verify import verify
 from pipeline.errors import EngineSetError, fault_lines
@@ -27,7 +29,7 @@ def commands() -> None:
     """Puts the weights of any GGUF into finished NPU engines, and proves it."""
 
 
-for command in (run, inspect, verify, evaluate, locate, llm_build):
+for command in (run, inspect, verify, evaluate, markers, decode, locate, llm_build):
     commands.add_command(command)
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.checkpoint.protocol import Checkpoint
 from pipeline.errors import ToolchainError
-from pipeline.files import file_sha256, publish_directory
+from pipeline.files import file_sha256, new_directory
 from pipeline.toolchain.options import REFERENCE_VERSION, CompileOptions
 from pipeline.toolchain.reference import compile_model
 from pipeline.toolchain.template_file import CompiledFrom, Template, compiled_from, write_template
@@ -63,15 +61,6 @@ def compile_published(name: str, checkpoint: Checkpoint, output: Path, options: 
     ToolchainError : there is something at `output` already
     EngineSetError : whatever source and compiler find; nothing is left behind then
     """
-    output = output.resolve()
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise ToolchainError("the output is there already and is not an empty directory", file=output)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=".partial", dir=output.parent))
-    try:
+    with new_directory(output) as partial:
         files = compile_described(name, checkpoint, partial, options, origin=compiled_from(checkpoint.path))
-        partial.chmod(0o755)
-        publish_directory(partial, output)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    return [output / file.name for file in files]
+    return [output.resolve() / file.name for file in files]
