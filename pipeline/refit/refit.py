@@ -41,7 +41,7 @@ def does_not_fit(
     if isinstance(cause, ScaleRefused):
         row, group = cause.at
         file, tensor, there = locate(checkpoint, source, first_row + row)
-        reason = f"row {there}: the scale entry of group {group} would be 0 or infinite in {codec}"
+        reason = f"row {there}, group {group}: the scale entry would be 0 or infinite in {codec}"
         return NotFiniteError(reason, file=file, where=tensor, found=cause.found)
     row, column = (int(i) for i in np.unravel_index(int(np.abs(values).argmax()), values.shape))
     file, tensor, there = locate(checkpoint, source, first_row + row)
