@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.checkpoint.noise import NoiseCheckpoint, write_hf_directory
-from pipeline.checkpoint.slots import Slot, model_slots, stored_shapes
+from pipeline.checkpoint.slots import Slot, every_nth_full, model_slots, stored_shapes
 from pipeline.model import ARCHITECTURES, EMBEDDING, FULL, HEAD, SLIDING, ModelConfig
 
 Float32 = npt.NDArray[np.float32]
@@ -116,7 +116,7 @@ def gguf_writer(path: Path, config: ModelConfig, skip: tuple[str, ...] = ()) -> 
     if config.layer_types:
         rows += [
             ("attention.sliding_window", u32, config.sliding_window),
-            ("attention.sliding_window_pattern", u32, (*config.layer_types, FULL).index(FULL) + 1),
+            ("attention.sliding_window_pattern", *_pattern(writer, config.layer_types)),
             ("rope.freq_base_swa", f32, config.rope_local_theta),
         ]
     for key, add, value in rows:
@@ -128,6 +128,14 @@ def gguf_writer(path: Path, config: ModelConfig, skip: tuple[str, ...] = ()) -> 
     for key, token in zip(("eos", "eot", "eom"), config.eos_token_ids, strict=False):
         writer.add_uint32(f"tokenizer.ggml.{key}_token_id", token)
     return writer
+
+
+def _pattern(writer: gguf.GGUFWriter, types: tuple[str, ...]) -> tuple[Any, Any]:
+    """How to write which layers slide: as a period, or else one flag per layer."""
+    period = (*types, FULL).index(FULL) + 1
+    if every_nth_full(period, len(types)) == types:
+        return writer.add_uint32, period
+    return writer.add_array, [kind == SLIDING for kind in types]
 
 
 def close_gguf(writer: gguf.GGUFWriter) -> None:

@@ -16,6 +16,7 @@ from pipeline.checkpoint.hf_config import config_from_dict, hf_config_dict
 from pipeline.checkpoint.noise import NoiseCheckpoint, write_hf_checkpoint, write_hf_directory
 from pipeline.checkpoint.slots import plus_one_names
 from pipeline.errors import CheckpointError
+from pipeline.evaluate.llama import LlamaModel
 from pipeline.model import FULL, SLIDING, ModelConfig
 from tests.helpers.gguf_bytes import ARRAY, BOOL, F32, STRING, U32, GgufBytes, model_gguf
 from tests.helpers.tiny import tiny_config, tiny_weights, write_gguf, write_tiny_gguf
@@ -194,6 +195,33 @@ GGUF_REFUSED = [
 def test_gguf_refused(tmp_path: Path, keys, message):
     with pytest.raises(CheckpointError, match=rf"m\.gguf: gemma3\..*{message}"):
         gguf(tmp_path, **keys)
+
+
+@pytest.mark.parametrize("types", [(FULL, SLIDING, SLIDING), (SLIDING, FULL, FULL), (SLIDING,), (SLIDING, FULL)])
+def test_any_order_of_layers_in_both_sources(tmp_path: Path, types):
+    config = tiny_config("gemma3", **SMALL | HEADS | {"num_hidden_layers": len(types)}, layer_types=types)
+    ours, twin = bf16_twins(tmp_path, config)
+    assert ours.config == twin.config == config
+
+
+def test_llama_reads_the_same_layer_types(tmp_path: Path):
+    """Logits change with each of the keys, so llama.cpp reads all of them: which layers slide, how far, on what base."""
+    sizes = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32}
+    logits = {}
+    for key, change in {
+        "as it is": {},
+        "another period": {"layer_types": (SLIDING, SLIDING)},
+        "another window": {"sliding_window": 16},
+        "another base": {"rope_local_theta": 3e4},
+    }.items():
+        write_tiny_gguf(tmp_path / "m.gguf", tiny_config("gemma3", **sizes | change), 1)
+        with LlamaModel(tmp_path / "m.gguf", 64) as model:
+            logits[key] = model.logits(list(range(5, 45)))
+    differ = {key: np.abs(rows - logits["as it is"]).max(axis=1) > 1e-3 for key, rows in logits.items()}
+    assert not differ["as it is"].any()
+    # tokens before the window's end see the same in layers of either type, but for the RoPE base
+    assert differ["another base"][1:].all() and differ["another period"][1:].all()
+    assert not differ["another window"][:8].any() and differ["another window"][8:].all()
 
 
 @pytest.mark.parametrize("qtype", ["Q4_K", "Q5_0", "Q6_K", "Q8_0"])
