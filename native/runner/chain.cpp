@@ -47,7 +47,8 @@ void check_post(const Engine& post, const SetConfig& config) {
                     std::to_string(static_cast<int>(tensor->type)));
     }
     expect_elements(post, "input", post.input("input").bytes[0] / kElement, "tokens_embed_size", config.hidden);
-    expect_elements(post, "output", post.output("output").bytes[0] / kElement, "tokens_embed_num", config.vocab);
+    const char* field = config.vocabulary.trimmed() ? "ids of filename_vocab_keep" : "tokens_embed_num";
+    expect_elements(post, "output", post.output("output").bytes[0] / kElement, field, config.vocabulary.rows());
 }
 
 }  // namespace
@@ -68,20 +69,23 @@ void Embedding::read(std::int32_t token, std::byte* row) const {
 Chain::Chain(Resources& resources, const SetConfig& config)
     : library_(&resources.library()),
       embedding_(config.embedding, config.hidden * kElement),
-      vocab_(config.vocab),
+      vocabulary_(&config.vocabulary),
       row_bytes_(config.hidden * kElement),
       resources_(&resources),
       post_(resources, config.post) {
     check_post(post_, config);
     for (const auto& file : config.layers) {
-        const Engine& engine = layers_.emplace_back(Layer{Engine(resources, file), nullptr, nullptr, {}}).engine;
+        const Engine& engine = layers_.emplace_back(Layer{Engine(resources, file), nullptr, nullptr, 0, {}}).engine;
         const LayerShape shape = read_layer_shape(engine);
         if (layers_.size() == 1) shape_ = shape;
         check_same_shape(layers_[0].engine, shape_, engine, shape);
         expect_elements(engine, "input", shape.hidden, "tokens_embed_size", config.hidden);
     }
     allocate();
-    for (std::size_t l = 0; l < layers_.size(); ++l) bind_layer(l);
+    for (std::size_t l = 0; l < layers_.size(); ++l) {
+        layers_[l].mask = mask_for(config.windows[l]);
+        bind_layer(l);
+    }
     bind_post();
     reset();
 }
@@ -95,7 +99,6 @@ void Chain::allocate() {
                 device(layer.output("K_cache_out")),
                 device(layer.output("V_cache_out")),
                 device(layer.input("indices")),
-                device(layer.input("mask")),
                 resources_->device_memory(row_bytes_),
                 device(post_.output("output"))};
     staging_ = {static_cast<std::byte*>(host(layer.input("input"))),
@@ -108,6 +111,15 @@ void Chain::allocate() {
     }
 }
 
+// A window that holds the whole context is none.
+std::size_t Chain::mask_for(std::uint64_t window) {
+    window = std::min(window, shape_.context);
+    const auto known = std::ranges::find(masks_, window, &Mask::window);
+    if (known != masks_.end()) return static_cast<std::size_t>(known - masks_.begin());
+    masks_.push_back({window, resources_->device_memory(largest(layers_[0].engine.input("mask")))});
+    return masks_.size() - 1;
+}
+
 // Even layers read hidden[0] and write hidden[1], odd ones the other way: no call reads what it writes, none is
 // rebound.
 void Chain::bind_layer(std::size_t l) {
@@ -117,7 +129,7 @@ void Chain::bind_layer(std::size_t l) {
                                       {&engine.input("V_cache"), layer.v_cache},
                                       {&engine.input("indices"), buffers_.indices},
                                       {&engine.input("input"), buffers_.hidden[l % 2]},
-                                      {&engine.input("mask"), buffers_.mask}};
+                                      {&engine.input("mask"), masks_[layer.mask].memory}};
     const std::vector<Binding> outputs{{&engine.output("K_cache_out"), buffers_.k_out},
                                        {&engine.output("V_cache_out"), buffers_.v_out},
                                        {&engine.output("output"), buffers_.hidden[(l + 1) % 2]}};
@@ -150,17 +162,24 @@ std::uint32_t Chain::step(std::span<const std::int32_t> tokens, bool prefill) {
     return chunk.tokens;
 }
 
-// Indices and mask are the same for all layers of a call; rows of padding are zero and their indices go on.
+// Indices are the same for all layers of a call; rows of padding are zero and their indices go on.
 void Chain::upload(const Chunk& chunk, std::span<const std::int32_t> tokens) {
     const Group& group = *chunk.group;
-    const std::uint64_t mask = std::uint64_t{group.tokens} * (group.history + group.tokens);
     std::memset(staging_.hidden, 0, group.tokens * row_bytes_);
     for (std::size_t i = 0; i < tokens.size(); ++i) embedding_.read(tokens[i], staging_.hidden + i * row_bytes_);
     std::iota(staging_.indices, staging_.indices + group.tokens, static_cast<std::uint32_t>(position_));
-    fill_mask(group, position_, chunk.tokens, {staging_.mask, mask});
     copy(buffers_.hidden[0], staging_.hidden, group.tokens * row_bytes_, axcl::MemcpyKind::host_to_device);
     copy(buffers_.indices, staging_.indices, group.tokens * sizeof(std::uint32_t), axcl::MemcpyKind::host_to_device);
-    copy(buffers_.mask, staging_.mask, mask * kElement, axcl::MemcpyKind::host_to_device);
+    upload_masks(chunk);
+}
+
+void Chain::upload_masks(const Chunk& chunk) {
+    const Group& group = *chunk.group;
+    const std::uint64_t elements = std::uint64_t{group.tokens} * (group.history + group.tokens);
+    for (const Mask& mask : masks_) {
+        fill_mask(group, position_, chunk.tokens, mask.window, {staging_.mask, elements});
+        copy(mask.memory, staging_.mask, elements * kElement, axcl::MemcpyKind::host_to_device);
+    }
 }
 
 void Chain::run_layer(std::size_t l, const Chunk& chunk) {
@@ -181,8 +200,9 @@ std::span<const std::uint16_t> Chain::logits(std::uint32_t row) {
         copy(buffers_.post_row, from, row_bytes_, axcl::MemcpyKind::device_to_device);
     }
     post_.execute(0, row == 0 ? post_first_ : post_copied_);
-    copy(staging_.logits, buffers_.logits, vocab_ * kElement, axcl::MemcpyKind::device_to_host);
-    return {staging_.logits, vocab_};
+    const std::uint64_t rows = vocabulary_->rows();
+    copy(staging_.logits, buffers_.logits, rows * kElement, axcl::MemcpyKind::device_to_host);
+    return {staging_.logits, rows};
 }
 
 void Chain::copy(void* to, const void* from, std::uint64_t bytes, axcl::MemcpyKind kind) const {

@@ -31,10 +31,10 @@ class Embedding {
 class Chain {
   public:
     // Loads every engine, allocates every buffer, binds every call: nothing of this happens later.
-    // Throws Fault for engines that do not fit together, DeviceFault for a failing call.
+    // `config` must outlive it. Throws Fault for engines that do not fit together, DeviceFault for a failing call.
     Chain(Resources& resources, const SetConfig& config);
 
-    std::uint64_t vocab() const { return vocab_; }
+    const Vocabulary& vocabulary() const { return *vocabulary_; }
     std::uint64_t context() const { return shape_.context; }
     bool full() const { return position_ >= shape_.context; }
 
@@ -44,7 +44,7 @@ class Chain {
     // Computes the next tokens, as many as one call of the engines takes, and returns how many. Not when full().
     std::uint32_t step(std::span<const std::int32_t> tokens, bool prefill);
 
-    // The bf16 logits after row `row` of the last step; valid until the next call.
+    // The bf16 logits after row `row` of the last step, one for each row of the vocabulary; valid until the next call.
     std::span<const std::uint16_t> logits(std::uint32_t row);
 
   private:
@@ -52,10 +52,16 @@ class Chain {
         Engine engine;
         void* k_cache = nullptr;
         void* v_cache = nullptr;
+        std::size_t mask = 0;         // of masks_
         std::vector<axcl::Io> calls;  // one for each shape group
     };
+    // Layers that see equally far share a mask: one for most models, two for those with sliding windows.
+    struct Mask {
+        std::uint64_t window;
+        void* memory;
+    };
     struct Buffers {
-        void *hidden[2], *k_out, *v_out, *indices, *mask, *post_row, *logits;
+        void *hidden[2], *k_out, *v_out, *indices, *post_row, *logits;
     };
     struct Staging {
         std::byte* hidden;
@@ -64,20 +70,24 @@ class Chain {
     };
 
     void allocate();
+    std::size_t mask_for(std::uint64_t window);
     void bind_layer(std::size_t l);
     void bind_post();
     void upload(const Chunk& chunk, std::span<const std::int32_t> tokens);
+    void upload_masks(const Chunk& chunk);
     void run_layer(std::size_t l, const Chunk& chunk);
     void copy(void* to, const void* from, std::uint64_t bytes, axcl::MemcpyKind kind) const;
     void* last_hidden() const { return buffers_.hidden[layers_.size() % 2]; }
 
     const Library* library_;
     Embedding embedding_;
-    std::uint64_t vocab_, row_bytes_;
+    const Vocabulary* vocabulary_;
+    std::uint64_t row_bytes_;
     Resources* resources_;
     Engine post_;  // before the layers: heads of another compiler must be loaded first, and others may be
     std::vector<Layer> layers_;
     LayerShape shape_;
+    std::vector<Mask> masks_;
     Buffers buffers_{};
     Staging staging_{};
     axcl::Io post_first_ = nullptr;   // reads row 0 of the last layer's output in place

@@ -30,10 +30,23 @@ void check_tokens(const Chain& chain, const std::vector<std::int32_t>& tokens) {
         throw Fault("tokens: expected at most " + std::to_string(chain.context()) +
                     " (the context of the set), found " + std::to_string(tokens.size()));
     }
+    const Vocabulary& known = chain.vocabulary();
     for (const std::int32_t token : tokens) {
-        if (token >= 0 && static_cast<std::uint64_t>(token) < chain.vocab()) continue;
-        throw Fault("tokens: expected ids below " + std::to_string(chain.vocab()) + ", found " + std::to_string(token));
+        if (known.has(token)) continue;
+        throw Fault("tokens: expected ids below " + std::to_string(known.tokens()) + ", found " +
+                    std::to_string(token));
     }
+}
+
+// The rows of the logits that tokens[1..] are looked up in.
+std::vector<std::size_t> target_rows(const Vocabulary& vocabulary, std::span<const std::int32_t> tokens) {
+    std::vector<std::size_t> rows;
+    for (const std::int32_t token : tokens.subspan(1)) {
+        const auto row = vocabulary.row(token);
+        if (!row) throw Fault("tokens: id " + std::to_string(token) + " is not kept (filename_vocab_keep)");
+        rows.push_back(*row);
+    }
+    return rows;
 }
 
 // A file that appears under its name only when it is complete.
@@ -91,7 +104,7 @@ GenerateResult generate(Chain& chain, const GenerateRequest& request, const std:
     const auto decode_start = Clock::now();
     Sampler sampler(request.sampling);
     while (result.generated < request.max_tokens) {
-        const std::int32_t token = sampler.pick(logits);
+        const std::int32_t token = chain.vocabulary().token(sampler.pick(logits));
         ++result.generated;
         emit(token);
         if (std::ranges::find(request.eos, token) != request.eos.end()) {
@@ -112,6 +125,7 @@ GenerateResult generate(Chain& chain, const GenerateRequest& request, const std:
 
 ScoreResult score(Chain& chain, const ScoreRequest& request) {
     check_tokens(chain, request.tokens);
+    const std::vector<std::size_t> targets = target_rows(chain.vocabulary(), request.tokens);
     std::unique_ptr<NewFile> file;
     if (request.logits) file = std::make_unique<NewFile>(*request.logits);
     chain.reset();
@@ -127,7 +141,7 @@ ScoreResult score(Chain& chain, const ScoreRequest& request) {
             check_logits(logits);
             if (file) file->append(std::as_bytes(logits));
             if (next == tokens.size()) break;
-            result.nll.push_back(negative_log_likelihood(logits, static_cast<std::size_t>(tokens[next]), table));
+            result.nll.push_back(negative_log_likelihood(logits, targets[next - 1], table));
         }
     }
     if (file) file->publish();

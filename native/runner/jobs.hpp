@@ -30,7 +30,7 @@ struct GenerateResult {
 
 struct ScoreRequest {
     std::vector<std::int32_t> tokens;
-    std::optional<std::filesystem::path> logits;  // file for the raw bf16 logits, [tokens, vocab] little-endian
+    std::optional<std::filesystem::path> logits;  // file for the raw bf16 logits, [tokens, rows of the head]
     bool prefill = true;
 };
 

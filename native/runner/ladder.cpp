@@ -31,13 +31,16 @@ Chunk next_chunk(const LayerShape& shape, std::uint64_t history, std::uint64_t w
     return best;
 }
 
-void fill_mask(const Group& group, std::uint64_t history, std::uint32_t tokens, std::span<std::uint16_t> mask) {
+void fill_mask(const Group& group, std::uint64_t history, std::uint32_t tokens, std::uint64_t window,
+               std::span<std::uint16_t> mask) {
     const std::size_t columns = std::size_t{group.history} + group.tokens;
     std::ranges::fill(mask, kOff);
     for (std::uint32_t r = 0; r < tokens; ++r) {
         const auto row = mask.subspan(r * columns, columns);
-        std::ranges::fill(row.first(history), kOn);
-        std::ranges::fill(row.subspan(group.history, std::size_t{r} + 1), kOn);
+        const std::uint64_t end = history + r + 1, first = end - std::min(end, window);  // positions that r sees
+        const std::uint64_t cached = std::min(first, history), own = std::max(first, history);
+        std::ranges::fill(row.subspan(cached, history - cached), kOn);
+        std::ranges::fill(row.subspan(group.history + (own - history), end - own), kOn);
     }
 }
 

@@ -22,8 +22,10 @@ struct Chunk {
 Chunk next_chunk(const LayerShape& shape, std::uint64_t history, std::uint64_t waiting, bool prefill);
 
 // bf16 mask of m rows x (cap + m) columns for a group with m = group.tokens and cap = group.history.
-// Row r < tokens sees columns 0..history-1 and cap..cap+r; rows of padding see nothing.
+// Row r < tokens is the token at position p = history + r. It sees columns 0..history-1 and cap..cap+r, of these only
+// positions p0 with p - p0 < window; rows of padding see nothing.
 // With m = 1 this is the decode mask: the last column is the token itself.
-void fill_mask(const Group& group, std::uint64_t history, std::uint32_t tokens, std::span<std::uint16_t> mask);
+void fill_mask(const Group& group, std::uint64_t history, std::uint32_t tokens, std::uint64_t window,
+               std::span<std::uint16_t> mask);
 
 }  // namespace runner

@@ -27,9 +27,9 @@ void order_by_falling_logit(std::span<const std::uint16_t> logits, std::vector<s
     for (std::uint32_t i = 0; i < logits.size(); ++i) order[start[falling_key(logits[i])]++] = i;
 }
 
-std::int32_t greedy(std::span<const std::uint16_t> logits) {
+std::size_t greedy(std::span<const std::uint16_t> logits) {
     const auto best = std::ranges::min_element(logits, {}, falling_key);
-    return static_cast<std::int32_t>(best - logits.begin());
+    return static_cast<std::size_t>(best - logits.begin());
 }
 
 }  // namespace
@@ -39,14 +39,14 @@ void check_logits(std::span<const std::uint16_t> logits) {
     for (std::size_t i = 0; i < logits.size(); ++i) {
         const std::uint16_t magnitude = logits[i] & kMagnitude;
         if (magnitude > kInfinity || logits[i] == kInfinity) {
-            throw Fault("the engines returned a logit that is not a number, token " + std::to_string(i));
+            throw Fault("the engines returned a logit that is not a number, row " + std::to_string(i));
         }
         finite = finite || logits[i] != kMinusInfinity;
     }
     if (!finite) throw Fault("the engines returned no finite logit");
 }
 
-std::int32_t Sampler::pick(std::span<const std::uint16_t> logits) {
+std::size_t Sampler::pick(std::span<const std::uint16_t> logits) {
     check_logits(logits);
     if (sampling_.temperature == 0) return greedy(logits);
     order_by_falling_logit(logits, order_);
@@ -68,7 +68,7 @@ std::int32_t Sampler::pick(std::span<const std::uint16_t> logits) {
     const double point = uniform() * sum;
     std::size_t i = 0;
     for (double reached = weights_[0]; i + 1 < kept && reached <= point; reached += weights_[i]) ++i;
-    return static_cast<std::int32_t>(order_[i]);
+    return order_[i];
 }
 
 // SplitMix64 (Steele, Lea, Flood 2014) at counter `draws_`: the n-th draw of a seed needs no state but n.

@@ -1,4 +1,4 @@
-// From logits to a token: greedy, or seeded temperature / top-k / top-p. The same on every machine.
+// From logits to a row of them: greedy, or seeded temperature / top-k / top-p. The same on every machine.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace runner {
 
 struct Sampling {
-    double temperature = 0;   // 0: greedy, ties go to the lowest id
+    double temperature = 0;   // 0: greedy, ties go to the lowest row
     std::uint64_t top_k = 0;  // 0: all
     double top_p = 1;         // the fewest most likely tokens that reach this probability
     std::uint64_t seed = 0;
@@ -18,9 +18,9 @@ class Sampler {
   public:
     explicit Sampler(const Sampling& sampling) : sampling_(sampling) {}
 
-    // The next token. Candidates are ordered by falling logit, ties by id; top-k cuts first, then top-p.
+    // The next token's row. Candidates are ordered by falling logit, ties by row; top-k cuts first, then top-p.
     // Throws Fault for logits that are NaN or +inf, or all -inf.
-    std::int32_t pick(std::span<const std::uint16_t> logits);
+    std::size_t pick(std::span<const std::uint16_t> logits);
 
   private:
     double uniform();

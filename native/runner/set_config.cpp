@@ -112,10 +112,33 @@ std::vector<fs::path> layer_files(const Fields& fields, const fs::path& director
     return files;
 }
 
+std::vector<std::uint64_t> windows(const Fields& fields, std::size_t layers) {
+    std::vector<std::uint64_t> list(layers, kWholeContext);
+    if (!fields.has("layer_types")) return list;
+    const json& types = fields.at("layer_types");
+    if (!types.is_array() || types.size() != layers) {
+        fields.wrong("layer_types", "a list of " + std::to_string(layers) + " (axmodel_num)", types);
+    }
+    for (std::size_t l = 0; l < layers; ++l) {
+        if (types[l] == "full_attention") continue;
+        if (types[l] != "sliding_attention") {
+            fields.wrong("layer_types", "full_attention or sliding_attention", types[l]);
+        }
+        list[l] = fields.count("sliding_window", kMaxDimension);
+    }
+    return list;
+}
+
+Vocabulary vocabulary(const Fields& fields, const fs::path& directory) {
+    const std::uint64_t tokens = fields.count("tokens_embed_num", kMaxDimension);
+    if (!fields.has("filename_vocab_keep")) return Vocabulary(tokens);
+    return read_vocabulary(tokens, existing(directory, fields.text("filename_vocab_keep")));
+}
+
 void add_eos(const Fields& fields, const json& value, SetConfig& config) {
     const bool whole = value.is_number_integer() && value.get<std::int64_t>() >= 0;
-    if (!whole || value.get<std::uint64_t>() >= config.vocab) {
-        fields.wrong("eos_token_id", "token ids below " + std::to_string(config.vocab), value);
+    if (!whole || value.get<std::uint64_t>() >= config.vocabulary.tokens()) {
+        fields.wrong("eos_token_id", "token ids below " + std::to_string(config.vocabulary.tokens()), value);
     }
     config.eos.push_back(value.get<std::int32_t>());
 }
@@ -128,11 +151,11 @@ void read_eos(const Fields& fields, SetConfig& config) {
 }
 
 void check_embedding(const SetConfig& config) {
-    const std::uint64_t expected = config.vocab * config.hidden * kElement;
+    const std::uint64_t expected = config.vocabulary.tokens() * config.hidden * kElement;
     const std::uint64_t found = fs::file_size(config.embedding);
     if (found == expected) return;
     throw Fault(config.embedding.string() + ": size: expected " + std::to_string(expected) + " bytes (" +
-                std::to_string(config.vocab) + " x " + std::to_string(config.hidden) + " bf16), found " +
+                std::to_string(config.vocabulary.tokens()) + " x " + std::to_string(config.hidden) + " bf16), found " +
                 std::to_string(found));
 }
 
@@ -158,9 +181,10 @@ SetConfig read_set_config(const fs::path& directory) {
     const Fields fields(inside(directory, "config.json"));
     SetConfig config;
     config.layers = layer_files(fields, directory);
+    config.windows = windows(fields, config.layers.size());
     config.post = existing(directory, fields.text("filename_post_axmodel"));
     config.embedding = existing(directory, fields.text("filename_tokens_embed"));
-    config.vocab = fields.count("tokens_embed_num", kMaxDimension);
+    config.vocabulary = vocabulary(fields, directory);
     config.hidden = fields.count("tokens_embed_size", kMaxDimension);
     read_eos(fields, config);
     check_embedding(config);

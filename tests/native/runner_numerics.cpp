@@ -39,7 +39,7 @@ EXPORT void sample_many(const std::uint16_t* logits, std::size_t n, double tempe
     runner::Sampler sampler({temperature, top_k, top_p, seed});
     for (std::size_t i = 0; i < draws; ++i) {
         try {
-            picked[i] = sampler.pick({logits, n});
+            picked[i] = static_cast<std::int32_t>(sampler.pick({logits, n}));
         } catch (const runner::Fault&) {
             picked[i] = -1;
         }

@@ -61,7 +61,7 @@ def test_teardown_signal_while_a_call_hangs(fake_set: Path, tmp_path: Path) -> N
 def test_teardown_that_hangs_after_a_fault_says_the_fault(fake_set: Path, tmp_path: Path) -> None:
     ran = run_fake(fake_set, tmp_path, "--teardown-limit", "1", "--tokens", "1", nan_token=2, hang_finalize=100)
     assert (ran.code, ran.names()[-1]) == (1, "axclFinalize")
-    assert ran.err == ["the engines returned a logit that is not a number, token 0"]
+    assert ran.err == ["the engines returned a logit that is not a number, row 0"]
 
 
 def test_teardown_that_hangs_after_engines_that_do_not_fit_says_so(tmp_path: Path) -> None:
