@@ -241,7 +241,7 @@ def test_flags_that_it_does_not_know_are_refused(flags: dict[str, object], reaso
         CompileOptions(**flags)
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("arch", [*ARCHITECTURES, "gemma3"])
 def test_every_tensor_of_the_architecture_has_a_place(arch: str) -> None:
     config = tiny_config(arch)
     layouts = true_layouts(NoiseCheckpoint(config, 1), small_options(2))
