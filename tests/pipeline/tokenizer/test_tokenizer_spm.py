@@ -16,6 +16,11 @@ CASES = {
     "tied-scores": {"score_step": 0.02},
     "no-prefix-add-eos": {"score_step": 1.0, "add_space_prefix": False, "add_eos_token": True},
     "no-bos": {"score_step": 1.0, "add_bos_token": False},
+    "gemma": {
+        "score_step": 0.02,
+        "add_space_prefix": False,
+        "user_defined": ["  ", "    ", "\n", "\n\n", "\n\n\n", "\t", "\t\t", "<table>", "</td>", "<s"],
+    },
 }
 
 
@@ -25,8 +30,9 @@ def pair(
 ) -> Iterator[tuple[Tokenizer, LlamaVocab]]:
     options = dict(CASES[request.param])
     vocabulary = sentencepiece_vocabulary(PLAIN, 900, options.pop("score_step"))
+    more = [text for text in options.pop("user_defined", []) if text not in vocabulary["tokens"]]
     vocabulary = (
-        with_tokens(with_tokens(vocabulary, ["<|im_start|>", "<|im_end|>"], 3), ["<think>", "=-="], 4) | options
+        with_tokens(with_tokens(vocabulary, ["<|im_start|>", "<|im_end|>"], 3), ["<think>", "=-=", *more], 4) | options
     )
     ours = tokenizer_from_gguf(prefixed(vocabulary))
     oracle = LlamaVocab(write_vocab_gguf(tmp_path_factory.mktemp("spm") / "v.gguf", vocabulary))
