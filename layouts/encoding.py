@@ -45,14 +45,18 @@ def encode_rows(stored: StoredTensor, values: Float32, choice: str = "refit", gi
 
     Raises
     ------
-    LayoutError : a value that the codec cannot hold, a scale entry that would be 0 or infinite
+    LayoutError : a value that the codec cannot hold; ScaleRefused for a scale entry that would be 0 or infinite
     """
     if stored.scales is None:
         return Encoded(codec(stored.codec).encode(values))
     kind, scales = integer_codec(stored.codec), stored.scales
     held = CHOICES[choice](values, scales, kind) if given is None else given
+    expected = (len(values), scales.groups(values.shape[1]))
+    if held.shape != expected:
+        raise LayoutError("scales of another shape", where=stored.name, expected=list(expected), found=list(held.shape))
+    entries = entry_codec(scales.entry).encode(held)
     q, clipped = quantize(values, held, scales, kind)
-    return Encoded(kind.to_raw(q), entry_codec(scales.entry).encode(held), clipped)
+    return Encoded(kind.to_raw(q), entries, clipped)
 
 
 def decode_rows(stored: StoredTensor, encoded: Encoded) -> Float32:

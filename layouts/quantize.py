@@ -1,28 +1,43 @@
-"""Float32 to stored integers and scales, and back: the rules of docs/quantization.md, exact on every machine."""
+"""Float32 to stored integers and scales, and back: the rules of docs/quantization.md, exact on every machine.
+
+Temporaries hold a bounded number of elements, or a row.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from layouts.errors import LayoutError
+from layouts.errors import LayoutError, ScaleRefused
 from layouts.integers import Int8, IntegerCodec
 from layouts.scales import EntryCodec, Float32, Scales, entry_codec
 
 SEARCH_STEPS = 32
 SEARCH_PARTS = 64
+ELEMENTS_AT_A_TIME = 1 << 16
 
+Array = npt.NDArray[Any]
 Float64 = npt.NDArray[np.float64]
 
 
 def largest(values: Float32, scales: Scales) -> Float32:
-    """The largest magnitude that each entry answers for, float32 `[rows, groups]`; equal along a row when shared."""
-    _check_finite(values)
-    groups = scales.groups(values.shape[1])
-    starts = np.arange(groups) * scales.group
-    most: Float32 = np.maximum.reduceat(np.abs(values), starts, axis=1)
+    """The largest magnitude that each entry answers for, float32 `[rows, groups]`; equal along a row when shared.
+
+    Raises LayoutError for other types, NaN and infinities.
+    """
+    if values.dtype != np.float32:
+        raise LayoutError("quantization takes float32", expected="float32", found=values.dtype)
+    most = np.empty((len(values), scales.groups(values.shape[1])), np.float32)
+    for groups, part in _grouped(values, scales.group):
+        np.maximum(part.max(axis=2), -part.min(axis=2), out=most[:, groups])
+    if not np.isfinite(most).all():
+        at = [int(i) for i in np.unravel_index(int(np.argmin(np.isfinite(values))), values.shape)]
+        raise LayoutError(f"element {at} is not finite", expected="a number")
     if scales.shared:
-        most = np.repeat(most.max(axis=1, keepdims=True), groups, axis=1)
+        most[...] = most.max(axis=1, keepdims=True)
     return most
 
 
@@ -31,7 +46,7 @@ def refit_scales(values: Float32, scales: Scales, kind: IntegerCodec) -> Float32
 
     Raises
     ------
-    LayoutError : a value that is not finite, a scale that the entry cannot hold
+    LayoutError : a value that is not finite; ScaleRefused for a scale that the entry cannot hold
     """
     return _scales_for(largest(values, scales), scales, kind)
 
@@ -43,13 +58,12 @@ def search_scales(values: Float32, scales: Scales, kind: IntegerCodec) -> Float3
     """
     most = largest(values, scales)
     best = _scales_for(most, scales, kind)
-    least = _errors(values, best, scales, kind)
-    codec = entry_codec(scales.entry)
-    for j in range(1, SEARCH_STEPS):
-        tried = _held(most.astype(np.float64) * (1 - j / SEARCH_PARTS) / scales.divisor, most, codec)
-        error = _errors(values, tried, scales, kind)
-        better = error < least
-        best, least = np.where(better, tried, best), np.where(better, error, least)
+    for rows in _blocks(values):
+        if scales.shared:
+            best[rows] = _search(values[rows], most[rows, 0], best[rows, 0], scales, kind)[:, None]
+        else:
+            runs = _runs(values[rows], scales.group)
+            best[rows] = _search(runs, most[rows].ravel(), best[rows].ravel(), scales, kind).reshape(most[rows].shape)
     return best
 
 
@@ -58,33 +72,63 @@ def quantize(values: Float32, stored: Float32, scales: Scales, kind: IntegerCode
 
     q = clip(rint(value / scale), low, high), the division in float32, ties to even.
     """
-    steps = np.rint(values / spread(stored, scales, values.shape[1]))
-    clipped = int(np.count_nonzero((steps > kind.high) | (steps < kind.low)))
-    return np.clip(steps, kind.low, kind.high).astype(np.int8), clipped
+    q, clipped = np.empty(values.shape, np.int8), 0
+    for rows in _blocks(values):
+        steps = np.empty(values[rows].shape, np.float32)
+        for (groups, part), (_, out) in zip(
+            _grouped(values[rows], scales.group), _grouped(steps, scales.group), strict=True
+        ):
+            np.divide(part, stored[rows, groups, None], out=out)
+        np.rint(steps, out=steps)
+        clipped += int(np.count_nonzero(steps > kind.high)) + int(np.count_nonzero(steps < kind.low))
+        q[rows] = np.clip(steps, kind.low, kind.high, out=steps)
+    return q, clipped
 
 
 def dequantize(q: Int8, stored: Float32, scales: Scales) -> Float32:
     """q * scale, exact in float32 `[rows, cols]`."""
-    values: Float32 = q.astype(np.float32) * spread(stored, scales, q.shape[1])
+    values = q.astype(np.float32)
+    for groups, part in _grouped(values, scales.group):
+        part *= stored[:, groups, None]
     return values
 
 
-def spread(stored: Float32, scales: Scales, cols: int) -> Float32:
-    """Scales `[rows, groups]` for every column, `[rows, cols]`."""
-    if stored.shape[1] == 1:
-        return stored
-    wide: Float32 = np.repeat(stored, scales.group, axis=1)[:, :cols]
-    return wide
+def _blocks(values: Array) -> Iterator[slice]:
+    step = max(1, ELEMENTS_AT_A_TIME // values.shape[1])
+    for start in range(0, len(values), step):
+        yield slice(start, start + step)
+
+
+def _grouped(matrix: Array, group: int) -> Iterator[tuple[slice, Array]]:
+    """Views `[rows, groups, columns of a group]`: of the whole groups, then of a last one that is not whole."""
+    whole = matrix.shape[1] // group
+    if whole:
+        shape = (len(matrix), whole, group)
+        yield slice(0, whole), matrix[:, : whole * group].reshape(shape, copy=False)
+    if matrix.shape[1] % group:
+        yield slice(whole, whole + 1), matrix[:, None, whole * group :]
+
+
+def _runs(values: Float32, group: int) -> Float32:
+    """`[rows * groups, group]`: one row for each entry, a last group filled up with 0, which adds no error."""
+    missing = -values.shape[1] % group
+    return np.pad(values, ((0, 0), (0, missing))).reshape(-1, group) if missing else values.reshape(-1, group)
 
 
 def _scales_for(most: Float32, scales: Scales, kind: IntegerCodec) -> Float32:
     codec = entry_codec(scales.entry)
     found = _held(most.astype(np.float64) / scales.divisor, most, codec)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         clips = np.rint(most / found) > kind.high
-    if clips.any():  # only where the divisor is above `high` and the quotient exact
-        found = np.where(clips, codec.above(np.nextafter(found.astype(np.float64), np.inf)), found)
-    codec.encode(found)
+        if clips.any():  # only where the divisor is above `high` and the quotient exact
+            found = np.where(clips, codec.above(np.nextafter(found.astype(np.float64), np.inf)), found)
+        codec.encode(found)
+        beyond = ~np.isfinite(np.rint(most / found) * found)
+    if beyond.any():
+        row, group = (int(i) for i in np.unravel_index(int(np.argmax(beyond)), beyond.shape))
+        error = ScaleRefused(f"what entry {[row, group]} scales would be infinite", found=float(most[row, group]))
+        error.at = (row, group)
+        raise error
     return found
 
 
@@ -92,19 +136,30 @@ def _held(wanted: Float64, most: Float32, codec: EntryCodec) -> Float32:
     return np.where(most == 0, np.float32(1), codec.above(np.where(most == 0, 1.0, wanted)))
 
 
-def _errors(values: Float32, stored: Float32, scales: Scales, kind: IntegerCodec) -> Float64:
-    q, _ = quantize(values, stored, scales, kind)
-    squares = np.square(values.astype(np.float64) - dequantize(q, stored, scales))
-    errors: Float64 = np.add.reduceat(squares, np.arange(stored.shape[1]) * scales.group, axis=1)
-    if scales.shared:
-        errors = np.repeat(errors.sum(axis=1, keepdims=True), stored.shape[1], axis=1)
+def _search(runs: Float32, most: Float32, first: Float32, scales: Scales, kind: IntegerCodec) -> Float32:
+    """The best scale of each run. Runs whose clipped extremes alone cost no less than the best so far are left out: scales only
+    become smaller from step to step, so they stay so."""
+    codec, best, least = entry_codec(scales.entry), first.copy(), _errors(runs, first, kind)
+    top, bottom = (extreme.astype(np.float64) for extreme in (runs.max(axis=1), runs.min(axis=1)))
+    live = np.arange(len(runs))
+    for j in range(1, SEARCH_STEPS):
+        tried = _held(most[live].astype(np.float64) * (1 - j / SEARCH_PARTS) / scales.divisor, most[live], codec)
+        clipped = np.maximum(np.maximum(top[live] - kind.high * tried, kind.low * tried - bottom[live]), 0)
+        stay = np.square(clipped) < least[live]
+        if not stay.all():
+            live, tried, runs = live[stay], tried[stay], runs[stay]
+        error = _errors(runs, tried, kind)
+        better = error < least[live]
+        best[live[better]], least[live[better]] = tried[better], error[better]
+    return best
+
+
+def _errors(runs: Float32, scale: Float32, kind: IntegerCodec) -> Float64:
+    held = runs / scale[:, None]
+    np.rint(held, out=held)
+    np.clip(held, kind.low, kind.high, out=held)
+    held *= scale[:, None]
+    apart = np.subtract(runs, held, dtype=np.float64)
+    np.square(apart, out=apart)
+    errors: Float64 = apart.sum(axis=1)
     return errors
-
-
-def _check_finite(values: Float32) -> None:
-    if values.dtype != np.float32:
-        raise LayoutError("quantization takes float32", expected="float32", found=values.dtype)
-    finite = np.isfinite(values)
-    if not finite.all():
-        at = [int(i) for i in np.unravel_index(int(np.argmin(finite)), finite.shape)]
-        raise LayoutError(f"element {at} is not finite", expected="a number")

@@ -72,14 +72,17 @@ class _Half(EntryCodec):
             return scales.astype(self.dtype).view(np.uint16)
 
     def decode(self, raw: Raw) -> Float32:
-        scales: Float32 = raw.view(self.dtype).astype(np.float32)
-        return scales
+        return self._held(raw)
 
     def above(self, scales: npt.NDArray[np.float64]) -> Float32:
         with np.errstate(over="ignore"):
             bits = scales.astype(np.float32).astype(self.dtype).view(np.uint16)
         low = bits.view(self.dtype).astype(np.float64) < scales
-        return self.decode((bits + low).astype(np.uint16))
+        return self._held((bits + low).astype(np.uint16))
+
+    def _held(self, bits: Raw) -> Float32:
+        scales: Float32 = bits.view(self.dtype).astype(np.float32)
+        return scales
 
 
 class Bf16Entry(_Half):
@@ -110,8 +113,6 @@ class ReciprocalEntry(Bf16Entry):
         return scale.astype(np.uint32) << np.uint32(16) | reciprocal
 
     def decode(self, raw: Raw) -> Float32:
-        if raw.dtype == np.uint16:  # from `above`
-            return super().decode(raw)
         return np.ascontiguousarray(raw & np.uint32(0xFFFF0000)).view(np.float32)
 
     def usable(self, raw: Raw) -> npt.NDArray[np.bool_]:
