@@ -1,9 +1,9 @@
 """The control: a forward pass in NumPy, straight from the GGUF, that shares no code with the way it judges.
 
-Names and shapes come from the `gguf` package alone, weights from its dequantization; nothing of `layouts` or
-`pipeline.refit` is imported (tests/pipeline/evaluate/test_control.py checks it). Every operation is float64 and rounded
-to float32 once, as docs/numerics.md says, with bf16 where engines have it. A float64 sum rounds to the same float32 in
-practically any order, so BLAS may add as it likes.
+Names and shapes come from the `gguf` package alone, weights from its dequantization and from a second implementation of
+docs/quantization.md; nothing of `layouts` or `pipeline.refit` is imported (tests/pipeline/evaluate/test_control.py checks it).
+Every operation is float64 and rounded to float32 once, as docs/numerics.md says, with bf16 where engines have it. A float64
+sum rounds to the same float32 in practically any order, so BLAS may add as it likes.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
-from gguf import GGUFReader, dequantize
 
-from pipeline.errors import CheckpointError, MissingFileError
+from pipeline.errors import CheckpointError
+from pipeline.evaluate.control_quantize import Quantization
+from pipeline.evaluate.control_weights import EMBEDDING, FINAL_NORM, HEAD, Change, Source, stored_weights
 
 Array = npt.NDArray[Any]
 
-ARCHITECTURES = ("llama", "qwen2", "qwen3")
+ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")
 INTERLEAVED_ROPE = ("llama",)
-EMBEDDING, HEAD = "token_embd.weight", "output.weight"
+SCALED_EMBEDDING = GELU = SLIDING = ("gemma3",)
+SLIDING_PERIOD = 6  # every sixth layer attends to everything, where the GGUF does not say otherwise
 BLOCK_ROWS = 4096
 BLOCK_TOKENS = 256
 
@@ -33,8 +35,12 @@ class Control:
 
     Parameters
     ----------
-    path : a llama, qwen2 or qwen3 GGUF of any tensor types
+    path : a llama, qwen2, qwen3 or gemma3 GGUF of any tensor types
+    how : what the engines' weights are; bf16 throughout by default
     exact : float64 without any rounding, instead of an engine's arithmetic
+    change : what is done to a tensor (GGUF name, float32) before it is stored, such as the merge of an adapter
+    kept : rows of the head that are there; all by default
+    base : the GGUF whose scales the engines keep
 
     Raises
     ------
@@ -42,17 +48,22 @@ class Control:
     CheckpointError : not a GGUF, another architecture, or a tensor or a key is absent
     """
 
-    def __init__(self, path: str | Path, *, exact: bool = False) -> None:
-        self.path = Path(path)
-        self.exact = exact
-        if not self.path.is_file():
-            raise MissingFileError("no such GGUF", file=self.path)
-        try:
-            reader = GGUFReader(self.path)
-        except ValueError as error:
-            raise CheckpointError(str(error), file=self.path) from None
-        self._read_dimensions(reader.fields)
-        self._weights = {tensor.name: self._dequantized(tensor) for tensor in reader.tensors}
+    def __init__(
+        self,
+        path: str | Path,
+        how: Quantization | None = None,
+        *,
+        exact: bool = False,
+        change: Change | None = None,
+        kept: Sequence[int] | None = None,
+        base: str | Path | None = None,
+    ) -> None:
+        self.path, self.exact = Path(path), exact
+        source = Source(path, change)
+        self._read_dimensions(source.fields)
+        factor = np.sqrt(np.float32(self.hidden)) if self.architecture in SCALED_EMBEDDING else None
+        stored = None if exact else how or Quantization()
+        self._weights = stored_weights(source, stored, factor, kept, Source(base) if base else None)
 
     def _read_dimensions(self, fields: dict[str, Any]) -> None:
         def key(name: str, default: object = None) -> Any:
@@ -62,35 +73,36 @@ class Control:
                 raise CheckpointError("metadata key is absent", file=self.path, where=name)
             return default
 
-        own = str(key("general.architecture"))
+        own = self.architecture = str(key("general.architecture"))
         if own not in ARCHITECTURES:
             raise CheckpointError("architecture", file=self.path, expected=", ".join(ARCHITECTURES), found=own)
         self.interleaved = own in INTERLEAVED_ROPE
+        self.hidden = int(key(f"{own}.embedding_length"))
         self.layers = int(key(f"{own}.block_count"))
         self.heads = int(key(f"{own}.attention.head_count"))
         self.kv_heads = int(key(f"{own}.attention.head_count_kv", self.heads))
-        self.head_dim = int(key(f"{own}.attention.key_length", int(key(f"{own}.embedding_length")) // self.heads))
+        self.head_dim = int(key(f"{own}.attention.key_length", self.hidden // self.heads))
         self.eps = float(key(f"{own}.attention.layer_norm_rms_epsilon"))
         self.rope_base = float(key(f"{own}.rope.freq_base", 10000.0))
+        self.sliding_rope_base = float(key(f"{own}.rope.freq_base_swa", 10000.0))
+        self.sliding_window = int(key(f"{own}.attention.sliding_window")) if own in SLIDING else 0
+        self._pattern = key(f"{own}.attention.sliding_window_pattern", SLIDING_PERIOD)
 
-    def _dequantized(self, tensor: Any) -> Array:
-        try:
-            values = dequantize(tensor.data, tensor.tensor_type)
-        except NotImplementedError:
-            kind = tensor.tensor_type.name
-            raise CheckpointError("cannot be dequantized", file=self.path, where=tensor.name, found=kind) from None
-        values = values.reshape(tuple(int(n) for n in reversed(tensor.shape)))
-        return values if self.exact else values.astype(ml_dtypes.bfloat16)
+    def window(self, layer: int) -> int:
+        """How many tokens a layer sees, its own included; 0 for all."""
+        if isinstance(self._pattern, list):
+            return self.sliding_window if self._pattern[layer] else 0
+        return self.sliding_window if (layer + 1) % self._pattern else 0
 
     def weight(self, name: str) -> Array:
-        """A tensor under its GGUF name: bf16, or float32 where the control is exact."""
+        """A tensor under its GGUF name: bf16 where engines store that, float32 otherwise."""
         if name not in self._weights:
             raise CheckpointError("tensor is absent", file=self.path, where=name)
         return self._weights[name]
 
     def vector(self, name: str) -> Array:
         """A norm or a bias in float64."""
-        return self.weight(name).astype(np.float64)
+        return wide(self.weight(name))
 
     def has(self, name: str) -> bool:
         return name in self._weights
@@ -111,7 +123,7 @@ class Control:
         offset = self.vector(bias) if self.has(bias) else np.zeros(len(weight))
         for start in range(0, len(weight), BLOCK_ROWS):
             rows = slice(start, start + BLOCK_ROWS)
-            out[:, rows] = operand @ weight[rows].astype(np.float64).T + offset[rows]
+            out[:, rows] = operand @ wide(weight[rows]).T + offset[rows]
         return out
 
     def norm(self, x: Array, name: str) -> Array:
@@ -119,6 +131,13 @@ class Control:
         wide = x.astype(np.float64)
         inverse = 1 / np.sqrt(np.mean(wide * wide, axis=-1, keepdims=True) + self.eps)
         return self.single(wide * inverse * self.vector(name))
+
+    def activated(self, x: Array) -> Array:
+        """silu, or gelu by its tanh approximation; float64."""
+        u = 0.7978845608028654 * (x + 0.044715 * (x * x * x)) * 2 if self.architecture in GELU else x
+        with np.errstate(over="ignore"):
+            activated: Array = x / (1 + np.exp(-u))
+        return activated
 
     def start(self) -> Session:
         """An empty sequence."""
@@ -140,6 +159,11 @@ class Control:
         return out
 
 
+def wide(values: Array) -> npt.NDArray[np.float64]:
+    """To float64; by way of float32, since the direct conversion of bf16 takes seven times as long."""
+    return values.astype(np.float32).astype(np.float64)
+
+
 class Session:
     """One sequence of tokens and its keys and values, `[kv heads, tokens, head_dim]` per layer."""
 
@@ -157,18 +181,24 @@ class Session:
         for layer in range(model.layers):
             x = model.half(self._layer(x, f"blk.{layer}", layer))
         self.position += len(tokens)
-        x = model.norm(x[-1:] if last_only else x, "output_norm.weight")
-        return model.half(model.project(x, HEAD if model.has(HEAD) else EMBEDDING))
+        x = model.norm(x[-1:] if last_only else x, FINAL_NORM)
+        return model.half(model.project(x, HEAD))
 
     def _layer(self, x: Array, block: str, layer: int) -> Array:
         model = self.model
         h = model.norm(x, f"{block}.attn_norm.weight")
-        x = x + model.project(self._attention(h, block, layer), f"{block}.attn_output.weight")
+        x = x + self._after(
+            model.project(self._attention(h, block, layer), f"{block}.attn_output.weight"),
+            f"{block}.post_attention_norm",
+        )
         h = model.norm(x, f"{block}.ffn_norm.weight")
         gate, up = (model.project(h, f"{block}.ffn_{part}.weight").astype(np.float64) for part in ("gate", "up"))
-        with np.errstate(over="ignore"):
-            product = model.single(gate / (1 + np.exp(-gate)) * up)
-        return x + model.project(product, f"{block}.ffn_down.weight")
+        product = model.single(model.activated(gate) * up)
+        return x + self._after(model.project(product, f"{block}.ffn_down.weight"), f"{block}.post_ffw_norm")
+
+    def _after(self, x: Array, norm: str) -> Array:
+        """Through the norm that some models have behind each half of a layer."""
+        return self.model.norm(x, f"{norm}.weight") if self.model.has(f"{norm}.weight") else x
 
     def _heads(self, h: Array, name: str, count: int) -> Array:
         x = self.model.project(h, f"{name}.weight").reshape(len(h), count, self.model.head_dim)
@@ -178,35 +208,38 @@ class Session:
 
     def _attention(self, h: Array, block: str, layer: int) -> Array:
         model = self.model
-        q = model.half(self._rope(self._heads(h, f"{block}.attn_q", model.heads))).astype(np.float64)
-        k = model.half(self._rope(self._heads(h, f"{block}.attn_k", model.kv_heads)))
+        q = model.half(self._rope(self._heads(h, f"{block}.attn_q", model.heads), layer)).astype(np.float64)
+        k = model.half(self._rope(self._heads(h, f"{block}.attn_k", model.kv_heads), layer))
         v = model.half(self._heads(h, f"{block}.attn_v", model.kv_heads))
         keys = self._keys[layer] = np.concatenate([self._keys[layer], k], axis=1)
         values = self._values[layer] = np.concatenate([self._values[layer], v], axis=1)
         group = model.heads // model.kv_heads
         # one head after the other: BLAS has threads of its own, which callers in parallel make wait for each other
-        heads = [self._attend(q[i], keys[i // group], values[i // group]) for i in range(model.heads)]
+        window = model.window(layer)
+        heads = [self._attend(q[i], keys[i // group], values[i // group], window) for i in range(model.heads)]
         return np.concatenate(heads, axis=1)
 
-    def _attend(self, q: Array, k: Array, v: Array) -> Array:
-        """One head: q `[n, d]`, k and v `[t, d]`; row i sees columns 0 to `position` + i."""
+    def _attend(self, q: Array, k: Array, v: Array, window: int) -> Array:
+        """One head: q `[n, d]`, k and v `[t, d]`; row i sees the last `window` of columns 0 to `position` + i, 0 for all."""
         scale = 1 / np.sqrt(q.shape[1])
         scale = scale if self.model.exact else np.float64(np.float32(scale))
         out = np.empty((len(q), v.shape[1]))
         for start in range(0, len(q), BLOCK_TOKENS):
             rows = q[start : start + BLOCK_TOKENS]
-            seen = self.position + start + len(rows)
+            first = self.position + start
+            seen = first + len(rows)
             scores = rows @ k[:seen].T * scale
-            scores[:, -len(rows) :][np.triu_indices(len(rows), 1)] = -np.inf
+            distance = np.arange(first, seen)[:, None] - np.arange(seen)
+            scores[(distance < 0) | (distance >= (window or seen))] = -np.inf
             p = np.exp(scores - scores.max(axis=1, keepdims=True))
             out[start : start + len(rows)] = p @ v[:seen] / p.sum(axis=1, keepdims=True)
         return self.model.single(out)
 
-    def _rope(self, x: Array) -> Array:
+    def _rope(self, x: Array, layer: int) -> Array:
         """Rotate pairs: neighbours where the converter interleaved the rows, halves elsewhere."""
         model = self.model
-        half = model.head_dim // 2
-        inverse = np.array([model.rope_base ** (-i / half) for i in range(half)])
+        half, base = model.head_dim // 2, model.sliding_rope_base if model.window(layer) else model.rope_base
+        inverse = np.array([base ** (-i / half) for i in range(half)])
         angle = np.outer(self.position + np.arange(x.shape[1]), inverse)
         cos, sin = (model.single(table).astype(np.float64) for table in (np.cos(angle), np.sin(angle)))
         neighbours = np.s_[..., 0::2], np.s_[..., 1::2]

@@ -17,7 +17,7 @@ from pipeline.evaluate.llama_abi import FLASH_ATTENTION_OFF, GGML_TYPE_F32, LOG,
 
 Float32 = npt.NDArray[np.float32]
 
-BATCH_TOKENS = 512
+BATCH_TOKENS, BATCH_LOGITS = 512, 1 << 25
 
 
 class LlamaModel:
@@ -51,6 +51,8 @@ class LlamaModel:
             raise RunnerError(f"llama.cpp cannot load this model: {LOG.last_error}", file=self.path)
         self._vocab = self._lib.llama_model_get_vocab(self._model)
         self.vocab_size = int(self._lib.llama_vocab_n_tokens(self._vocab))
+        # llama.cpp holds the logits of a whole batch more than once
+        self.batch_tokens = max(32, min(BATCH_TOKENS, BATCH_LOGITS // self.vocab_size))
 
     def __enter__(self) -> LlamaModel:
         return self
@@ -90,9 +92,9 @@ class LlamaModel:
         """Teacher-forced logits, float32 `[len(tokens), vocab]`: row i follows tokens 0 to i."""
         self._check(tokens)
         out = np.empty((len(tokens), self.vocab_size), np.float32)
-        with self._context(1, self.n_ctx) as context, self._batch(BATCH_TOKENS) as batch:
-            for start in range(0, len(tokens), BATCH_TOKENS):
-                part = tokens[start : start + BATCH_TOKENS]
+        with self._context(1, self.n_ctx) as context, self._batch(self.batch_tokens) as batch:
+            for start in range(0, len(tokens), self.batch_tokens):
+                part = tokens[start : start + self.batch_tokens]
                 rows = [(token, start + i, 0, True) for i, token in enumerate(part)]
                 out[start : start + len(part)] = self._decode(context, batch, rows)
         return out
@@ -110,9 +112,9 @@ class LlamaModel:
             for s, (tokens, start) in enumerate(zip(sequences, starts, strict=True))
             for i, token in enumerate(tokens)
         ]
-        with self._context(max(len(sequences), 1), len(rows)) as context, self._batch(BATCH_TOKENS) as batch:
-            for first in range(0, len(rows), BATCH_TOKENS):
-                part = rows[first : first + BATCH_TOKENS]
+        with self._context(max(len(sequences), 1), len(rows)) as context, self._batch(self.batch_tokens) as batch:
+            for first in range(0, len(rows), self.batch_tokens):
+                part = rows[first : first + self.batch_tokens]
                 wanted = [s for _, _, s, asked in part if asked]
                 for s, token in zip(wanted, self._decode(context, batch, part).argmax(axis=1).tolist(), strict=True):
                     out[s].append(token)
@@ -156,7 +158,7 @@ class LlamaModel:
         """What a context of this model is made with: `cells` KV cells shared by `sequences`."""
         params: ContextParams = self._lib.llama_context_default_params()
         params.n_ctx, params.n_seq_max = max(cells, 32), sequences
-        params.n_batch = params.n_ubatch = max(BATCH_TOKENS, cells if sequences > 1 else 0)
+        params.n_batch = params.n_ubatch = max(self.batch_tokens, cells if sequences > 1 else 0)
         params.n_threads = params.n_threads_batch = self.threads
         params.type_k = params.type_v = GGML_TYPE_F32
         params.flash_attn_type = FLASH_ATTENTION_OFF

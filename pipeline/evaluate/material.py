@@ -14,6 +14,7 @@ from pipeline.evaluate.agreement import GREEDY_TOKENS, PROMPTS
 from pipeline.evaluate.known_answers import KNOWN_ANSWERS, KnownAnswer
 
 TEXT = "text.txt"
+POSITIONS, LOGITS = 1024, 3 << 26
 MODEL_KEY, TOKENS_KEY = "tokenizer.ggml.model", "tokenizer.ggml.tokens"
 
 
@@ -37,9 +38,19 @@ class Material:
     questions: tuple[tuple[KnownAnswer, tuple[int, ...]], ...]
     greedy_tokens: int = GREEDY_TOKENS
 
+    def within(self, kept: Sequence[int]) -> tuple[int, ...]:
+        """The targets as columns of logits that are those of the tokens `kept` alone; -1 for another token."""
+        columns = {token: column for column, token in enumerate(kept)}
+        return tuple(columns.get(token, -1) for token in self.targets) if kept else self.targets
+
     @property
     def positions(self) -> int:
         return len(self.targets)
+
+
+def default_positions(vocab: int) -> int:
+    """1,024 positions, fewer where all their logits would be more than 3 * 2^26: 768 for a vocabulary of 262,144."""
+    return min(POSITIONS, max(1, LOGITS // vocab))
 
 
 def require_vocabulary(gguf: Path) -> None:

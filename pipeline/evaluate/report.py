@@ -1,4 +1,4 @@
-"""The figures of an evaluation, the gates on them, and how they are printed."""
+"""The figures of an evaluation, and how they are printed."""
 
 from __future__ import annotations
 
@@ -7,44 +7,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pipeline.evaluate.agreement import Agreement
+from pipeline.evaluate.gates import GateResult, Gates, weights_gate
 from pipeline.evaluate.known_answers import KnownAnswer
 from pipeline.evaluate.metrics import Comparison
+from pipeline.evaluate.stored_weights import WeightCheck
 
 TITLES = {"gguf": "GGUF", "f32_twin": "F32 twin", "control": "control"}
-
-
-@dataclass(frozen=True)
-class Gates:
-    """Bounds; None where there is none.
-
-    twin_kld, control_kld : most mean KL divergence (nats) from the F32 twin and from the control
-    twin_top1_tie_aware : least tie-aware share of equal most likely tokens, against the twin
-    """
-
-    twin_kld: float | None = None
-    twin_top1_tie_aware: float | None = None
-    control_kld: float | None = None
-
-
-BF16_GATES = Gates(twin_kld=0.0015, twin_top1_tie_aware=0.99, control_kld=0.0005)
-
-
-@dataclass(frozen=True)
-class GateResult:
-    """One gate: `measured` must be on the right side of `bound`. NaN never is."""
-
-    name: str
-    measured: float
-    bound: float
-    at_most: bool
-
-    @property
-    def passed(self) -> bool:
-        return self.measured <= self.bound if self.at_most else self.measured >= self.bound
-
-    def __str__(self) -> str:
-        sign = "<=" if self.at_most else ">="
-        return f"{self.name} = {self.measured:.6f} {'is' if self.passed else 'is not'} {sign} {self.bound}"
 
 
 @dataclass(frozen=True)
@@ -64,12 +32,20 @@ class Answers:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All figures. `references` has the keys `gguf`, `f32_twin` and `control`."""
+    """All figures.
+
+    references : by `f32_twin`, `control`, and `gguf` where no adapter was merged
+    greedy, control_greedy : continuations of the set and of the control beside those of the twin; where the control leaves
+        the set's, what it would say then is not asked
+    weights : of the set beside those of the control; None where the set has no sidecars
+    """
 
     references: Mapping[str, Comparison]
     control_against_twin: Comparison
     greedy: Agreement
+    control_greedy: Agreement
     answers: tuple[Answers, ...]
+    weights: WeightCheck | None
     seconds: Mapping[str, float]
     gates: Gates
 
@@ -80,12 +56,18 @@ class Evaluation:
     def gate_results(self) -> list[GateResult]:
         """Every gate that has a bound."""
         twin, control, gates = self.references["f32_twin"], self.references["control"], self.gates
+        most_of_twin = gates.twin_kld
+        if gates.twin_over_control is not None:
+            most_of_twin = gates.twin_over_control * self.control_against_twin.kld_mean
         rows = (
-            ("f32_twin.kld_mean", twin.kld_mean, gates.twin_kld, True),
+            ("f32_twin.kld_mean", twin.kld_mean, most_of_twin, True),
             ("f32_twin.top1_tie_aware", twin.top1_tie_aware, gates.twin_top1_tie_aware, False),
             ("control.kld_mean", control.kld_mean, gates.control_kld, True),
         )
-        return [GateResult(name, value, bound, most) for name, value, bound, most in rows if bound is not None]
+        found = [GateResult(name, value, bound, most) for name, value, bound, most in rows if bound is not None]
+        if self.weights is not None and gates.weights:
+            found.append(weights_gate(self.weights))
+        return found
 
     def failures(self) -> list[str]:
         """One line for each gate that is not met."""
@@ -101,8 +83,11 @@ class Evaluation:
             "greedy_agreement": self.greedy.prefix,
             "greedy_exact": self.greedy.exact,
             "greedy_prompts": self.greedy.prompts,
+            "control_greedy_agreement": self.control_greedy.prefix,
+            "control_greedy_exact": self.control_greedy.exact,
             "known_answers": self._answers(),
             "control_against_f32_twin": _figures(self.control_against_twin),
+            "weights": None if self.weights is None else asdict(self.weights),
             "gates": gates,
             "passed": all(gate.passed for gate in self.gate_results()),
             "seconds": dict(self.seconds),
@@ -127,7 +112,8 @@ class Evaluation:
         return [
             *table,
             f"exact ties at the top: {self.references['f32_twin'].ties:.2%}",
-            f"greedy: {self.greedy.prefix:.1%} of the leading tokens, {self.greedy.exact} of {self.greedy.prompts} exact",
+            f"greedy: {self.greedy.prefix:.1%} of the leading tokens, {self.greedy.exact} of {self.greedy.prompts} exact"
+            f" (control: {self.control_greedy.prefix:.1%}, {self.control_greedy.exact})",
             f"known answers: set {answers['set']}, reference {answers['reference']}, of {len(self.answers)}",
             f"{sum(self.seconds.values()):.1f} s: " + ", ".join(f"{k} {v:.1f}" for k, v in self.seconds.items()),
             *(f"{'pass' if gate.passed else 'FAIL'}  {gate}" for gate in self.gate_results()),

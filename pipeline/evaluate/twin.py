@@ -17,6 +17,7 @@ from layouts.atomic import write_beside
 from pipeline.checkpoint.gguf_file import GgufFile, TensorInfo
 from pipeline.checkpoint.gguf_header import HeaderCursor, read_metadata
 from pipeline.errors import CheckpointError, MismatchError, MissingFileError
+from pipeline.evaluate.control_adapter import Adapter
 from pipeline.files import file_sha256
 
 # magic, version, number of tensors, number of keys
@@ -25,13 +26,14 @@ _VERSION = 3
 _STRING = 8
 CHUNK_BYTES = 1 << 24
 TWIN_OF = "engineset.twin_of"
+MERGED = "merged"
 
 
-def write_twin(source: str | Path, twin: str | Path) -> Path:
+def write_twin(source: str | Path, twin: str | Path, change: Adapter | None = None) -> Path:
     """Write `twin`, a GGUF with the metadata of `source` and its tensors as F32, unless it is there already.
 
     Some rows at a time are in memory. The file appears whole or not at all, and holds the SHA-256 of its source under
-    `engineset.twin_of`, by which it is known again.
+    `engineset.twin_of`, by which it is known again; one with an adapter merged, `change`, is always written anew.
 
     Raises
     ------
@@ -43,13 +45,13 @@ def write_twin(source: str | Path, twin: str | Path) -> Path:
     if not source.is_file():
         raise MissingFileError("no such GGUF", file=source)
     digest = file_sha256(source)
-    if twin.exists() and _twin_of(twin, source) == digest:
+    if twin.exists() and _twin_of(twin, source) == digest and change is None:
         return twin
     model = GgufFile(source)
     if model.big_endian:
         raise CheckpointError("byte order", file=source, expected="little-endian", found="big-endian")
     with write_beside(twin) as file:
-        _write(model, digest, file)
+        _write(model, digest if change is None else MERGED, file, change)
     return twin
 
 
@@ -61,7 +63,7 @@ def _twin_of(path: Path, source: Path) -> str:
     return found
 
 
-def _write(model: GgufFile, digest: str, out: BinaryIO) -> None:
+def _write(model: GgufFile, digest: str, out: BinaryIO, change: Adapter | None) -> None:
     pairs = [raw for key, raw in _metadata(model) if key != TWIN_OF]
     pairs.append(_string(TWIN_OF) + struct.pack("<I", _STRING) + _string(digest))
     out.write(_HEADER.pack(b"GGUF", _VERSION, len(model.tensors), len(pairs)))
@@ -72,7 +74,7 @@ def _write(model: GgufFile, digest: str, out: BinaryIO) -> None:
         offset += _padded(4 * int(np.prod(info.shape)), model.alignment)
     for info in model.tensors.values():
         _pad(out, model.alignment)
-        for values in _dequantized(model, info):
+        for values in _dequantized(model, info, change):
             out.write(values)
     _pad(out, model.alignment)
 
@@ -97,7 +99,7 @@ def _tensor_info(info: TensorInfo, offset: int) -> bytes:
     return _string(info.name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, GGMLQuantizationType.F32, offset)
 
 
-def _dequantized(model: GgufFile, info: TensorInfo) -> Iterator[bytes]:
+def _dequantized(model: GgufFile, info: TensorInfo, change: Adapter | None) -> Iterator[bytes]:
     step = max(1, CHUNK_BYTES * info.n_rows // max(info.nbytes, 1))
     for start in range(0, info.n_rows, step):
         raw = model.read_raw(info.name, slice(start, min(start + step, info.n_rows)))
@@ -106,6 +108,8 @@ def _dequantized(model: GgufFile, info: TensorInfo) -> Iterator[bytes]:
         except NotImplementedError:
             where, found = info.name, info.type_name
             raise CheckpointError("cannot be dequantized", file=model.path, where=where, found=found) from None
+        if change is not None:
+            values = change(info.name, values, start)
         yield values.astype("<f4", copy=False).tobytes()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipeline.evaluate.evaluate import evaluate_set
 from pipeline.evaluate.llama import LlamaModel
+from pipeline.evaluate.recipe import Recipe
 from pipeline.native import GenerateResult, Runner
 from tests.bench.measure import Row, median_seconds
 from tests.bench.workspace import Workspace
@@ -51,4 +52,4 @@ def _llama(path: Path, prompt: list[int]) -> tuple[float, float]:
 def _evaluate(workspace: Workspace) -> float:
     """Once: it takes long enough. The twin is there already."""
     source, twin = workspace.job.source, workspace.twin
-    return median_seconds(lambda: evaluate_set(workspace.set, source, twin), 1)
+    return median_seconds(lambda: evaluate_set(workspace.set, Recipe(source), twin), 1)

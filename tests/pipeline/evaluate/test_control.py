@@ -100,7 +100,11 @@ def test_greedy_follows_the_logits(tiny_path: Path) -> None:
 def test_imports_nothing_of_layouts_or_refit() -> None:
     tree = ast.parse(Path(control_module.__file__).read_text())
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    assert {name for name in imported if name and name.split(".")[0] in ("pipeline", "layouts")} == {"pipeline.errors"}
+    assert {name for name in imported if name and name.split(".")[0] in ("pipeline", "layouts")} == {
+        "pipeline.errors",
+        "pipeline.evaluate.control_quantize",
+        "pipeline.evaluate.control_weights",
+    }
     code = "import sys, pipeline.evaluate.control; print(*sorted(m for m in sys.modules if m[:3] in ('pip', 'lay')))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     # the errors' root class is the one thing that all packages share
@@ -111,6 +115,8 @@ def test_imports_nothing_of_layouts_or_refit() -> None:
         "pipeline.errors",
         "pipeline.evaluate",
         "pipeline.evaluate.control",
+        "pipeline.evaluate.control_quantize",
+        "pipeline.evaluate.control_weights",
     }
 
 
@@ -123,7 +129,7 @@ def test_another_architecture_is_refused(tmp_path: Path) -> None:
     writer.write_tensors_to_file()
     writer.close()
     with pytest.raises(
-        CheckpointError, match=r"other\.gguf: architecture \(expected llama, qwen2, qwen3, found mamba\)"
+        CheckpointError, match=r"other\.gguf: architecture \(expected llama, qwen2, qwen3, gemma3, found mamba\)"
     ):
         Control(path)
 

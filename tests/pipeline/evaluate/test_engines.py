@@ -11,6 +11,7 @@ from pipeline.checkpoint.open import open_checkpoint
 from pipeline.engineset.vendor_config import vendor_files
 from pipeline.evaluate.evaluate import evaluate_set
 from pipeline.evaluate.material import Material, cut
+from pipeline.evaluate.recipe import Recipe
 from pipeline.model import ModelConfig
 from pipeline.native import Runner
 from pipeline.toolchain.options import CompileOptions
@@ -43,7 +44,7 @@ def test_engines_compute_what_the_control_computes(tmp_path: Path, config: Model
     windows, targets = cut(TOKENS, 120, 100)
     result = evaluate_set(
         tmp_path / "set",
-        gguf,
+        Recipe(gguf),
         tmp_path / "twin.gguf",
         window=100,
         material=Material(windows, targets, prompts=(tuple(TOKENS[:6]),), questions=(), greedy_tokens=8),

@@ -12,11 +12,13 @@ import pytest
 from pipeline.errors import MismatchError, MissingFileError
 from pipeline.evaluate.control import Control
 from pipeline.evaluate.evaluate import ask, evaluate_set, follow
+from pipeline.evaluate.gates import BF16_GATES, Gates
 from pipeline.evaluate.known_answers import KnownAnswer
 from pipeline.evaluate.llama import LlamaModel
 from pipeline.evaluate.material import Material, cut
 from pipeline.evaluate.metrics import Comparison
-from pipeline.evaluate.report import BF16_GATES, Answers, Evaluation, Gates
+from pipeline.evaluate.recipe import Recipe
+from pipeline.evaluate.report import Answers, Evaluation
 from tests.helpers.tiny import tiny_config, write_tiny_gguf
 
 TOKENS = np.random.default_rng(5).integers(3, 1000, 61).tolist()
@@ -62,7 +64,7 @@ def run(source: Path, material: Material, runner: Replay, gates: Gates = BF16_GA
     folder = source.parent
     return evaluate_set(
         folder,
-        source,
+        Recipe(source),
         folder / "twin.gguf",
         material=material,
         window=32,
@@ -108,7 +110,7 @@ def test_a_runner_that_writes_too_few_logits_is_found(source: Path, material: Ma
 
 def test_a_missing_set_is_named(source: Path, tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match="absent: no such engine set"):
-        evaluate_set(tmp_path / "absent", source, tmp_path / "twin.gguf")
+        evaluate_set(tmp_path / "absent", Recipe(source), tmp_path / "twin.gguf")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -137,7 +139,7 @@ def test_a_source_without_a_vocabulary_is_refused_before_anything_is_computed(so
     with pytest.raises(
         MismatchError, match=r"tiny\.gguf: tokenizer\.ggml\.model: .*no vocabulary.* \(found no_vocab\)"
     ):
-        evaluate_set(source.parent, source, tmp_path / "twin.gguf")
+        evaluate_set(source.parent, Recipe(source), tmp_path / "twin.gguf")
     assert list(tmp_path.iterdir()) == []
 
 
