@@ -113,11 +113,12 @@ def write_hf_directory(
     config : decides names, shapes and their order in the file (`stored_shapes`)
     tensors : (HF name, float32 or uint16 holding bf16 bits), in any order, each exactly once
     dtype : what is stored; float32 is rounded to bf16 to nearest even, bf16 widens to float32 exactly. Of norms that the
-        architecture stores so, float32(gain - 1) is what is rounded: exact in float32 for gains from 1/2 to 2
+        architecture stores so, gain - 1 is what is rounded
 
     Raises
     ------
-    MismatchError : a name or a shape that the model does not have, a tensor given twice or not at all
+    MismatchError : a name or a shape that the model does not have, a tensor given twice or not at all, a gain that would
+        read back as another
     """
     _write_directory(directory, config, ((name, array.shape, array.__getitem__) for name, array in tensors), dtype)
 
@@ -151,7 +152,9 @@ def _write_directory(
             if shape != shapes[name]:
                 raise MismatchError("wrong shape", file=target, where=name, expected=shapes[name], found=shape)
             file.seek(len(header) + offsets.pop(name))
-            _write_tensor(file, shape, read, dtype, name in gains)
+            if name in gains:
+                read = partial(np.ndarray.__getitem__, _minus_one(read(slice(None)), name, target))
+            _write_tensor(file, shape, read, dtype)
         if offsets:
             raise MismatchError(f"{len(offsets)} tensors were not given", file=target, where=next(iter(offsets)))
         (directory / "config.json").unlink(missing_ok=True)
@@ -172,16 +175,27 @@ def _header(shapes: dict[str, tuple[int, ...]], dtype: Dtype) -> tuple[bytes, di
     return len(text).to_bytes(8, "little") + text, offsets
 
 
-def _write_tensor(file: BinaryIO, shape: tuple[int, ...], read: _Rows, dtype: Dtype, gain: bool) -> None:
+def _write_tensor(file: BinaryIO, shape: tuple[int, ...], read: _Rows, dtype: Dtype) -> None:
     step = max(1, _WRITE_ELEMENTS // math.prod(shape[1:]))
     for start in range(0, shape[0], step):
         rows = np.ascontiguousarray(read(slice(start, start + step)))
-        if rows.dtype == np.uint16 and (gain or dtype == "F32"):
+        if rows.dtype == np.uint16 and dtype == "F32":
             rows = rows.view(ml_dtypes.bfloat16).astype(np.float32)
-        if gain:
-            rows = rows - np.float32(1)
-        if rows.dtype == np.float32 and dtype == "BF16":
+        elif rows.dtype == np.float32 and dtype == "BF16":
             rows = rows.astype(ml_dtypes.bfloat16).view(np.uint16)
         elif rows.dtype not in (np.uint16, np.float32):
             raise TypeError(f"float32 or uint16 (bf16 bits), not {rows.dtype}")
         file.write(rows.astype(_STORED[dtype][0], copy=False).data)
+
+
+def _minus_one(rows: npt.NDArray[Any], name: str, target: Path) -> Float32:
+    """Gains as the file has them. Refuses one that would read back as another even without rounding to bf16."""
+    gains: Float32 = rows.view(ml_dtypes.bfloat16).astype(np.float32) if rows.dtype == np.uint16 else rows
+    less: Float32 = gains - np.float32(1)
+    wrong = np.flatnonzero(less + np.float32(1) != gains)
+    if len(wrong):
+        where = f"{name}, element {wrong[0]}"
+        raise MismatchError(
+            "gain does not survive being stored as gain - 1", file=target, where=where, found=gains[wrong[0]]
+        )
+    return less

@@ -15,7 +15,7 @@ from pipeline.checkpoint.hf_checkpoint import HfCheckpoint
 from pipeline.checkpoint.hf_config import config_from_dict, hf_config_dict
 from pipeline.checkpoint.noise import NoiseCheckpoint, write_hf_checkpoint, write_hf_directory
 from pipeline.checkpoint.slots import plus_one_names
-from pipeline.errors import CheckpointError
+from pipeline.errors import CheckpointError, MismatchError
 from pipeline.evaluate.llama import LlamaModel
 from pipeline.model import FULL, SLIDING, ModelConfig
 from tests.helpers.gguf_bytes import ARRAY, BOOL, F32, STRING, U32, GgufBytes, model_gguf
@@ -75,6 +75,23 @@ def test_bf16_bits_of_gains_are_shifted_too(tmp_path: Path):
     write_hf_directory(tmp_path, CONFIG, gains.items(), "F32")
     name = "model.layers.0.self_attn.q_norm.weight"
     np.testing.assert_array_equal(HfCheckpoint(tmp_path).read(name), gains[name].view(ml_dtypes.bfloat16))
+
+
+@pytest.mark.parametrize("gain", [2.0**-16, -(2.0**-16), 2.0**23, 0.0, -3.0])
+def test_gain_that_its_file_can_hold(tmp_path: Path, gain):
+    weights = tiny_weights(CONFIG, 1)
+    weights["model.norm.weight"][5] = gain
+    write_hf_directory(tmp_path, CONFIG, weights.items(), "F32")
+    assert HfCheckpoint(tmp_path).read("model.norm.weight")[5] == gain
+
+
+@pytest.mark.parametrize("gain", [2.0**-26, 2.0**24 + 2])
+def test_gain_that_its_file_cannot_hold_is_refused(tmp_path: Path, gain):
+    weights = tiny_weights(CONFIG, 1)
+    weights["model.norm.weight"][5] = gain
+    with pytest.raises(MismatchError, match=r"model\.norm\.weight, element 5: gain does not survive being stored as gain - 1"):
+        write_hf_directory(tmp_path, CONFIG, weights.items(), "F32")
+    assert not list(tmp_path.iterdir())
 
 
 def read(**changes: Any) -> ModelConfig:
