@@ -12,6 +12,7 @@ from layouts.algebra import Digit, Layout, Piece
 from layouts.digits import boxes
 from layouts.errors import FitRefused
 from layouts.fit import fit
+from tests.helpers.integers import published
 from tests.helpers.layouts import layouts
 
 Table = npt.NDArray[np.int64]
@@ -26,9 +27,17 @@ def assemble(pieces: tuple[Piece, ...], shape: tuple[int, int]) -> Table:
     return table
 
 
-@given(layouts())
+@given(layouts() | layouts(4, grain=4))
 def test_fit_is_inverse_of_expand(layout: Layout) -> None:
     assert fit(layout.expand(), layout.width) == (Piece(0, 0, layout),)
+
+
+@pytest.mark.parametrize("kind", ["s8", "s4"])
+@pytest.mark.parametrize("shape", [(1, 36), (15, 37), (17, 255), (31, 257), (33, 36), (320, 864), (1000, 600)])
+def test_planes_and_entries_of_integers(kind: str, shape: tuple[int, int]) -> None:
+    """Addresses that are multiples of 4 bits, and partial blocks, chunks and clusters."""
+    for layout in published("w", shape, kind, 11).layouts():
+        assert fit(layout.expand(), layout.width) == (Piece(0, 0, layout),)
 
 
 def test_lines_of_64_rows_with_a_partial_block() -> None:
