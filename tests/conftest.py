@@ -11,6 +11,7 @@ SLOW = (
     "acceptance",
     "tasks",
     "pipeline/engineset/test_verify.py",
+    "pipeline/engineset/test_verify_integers.py",
     "pipeline/tokenizer/test_tokenizer_ids.py",
     "pipeline/toolchain/test_decode_seeds.py",
 )

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tomli_w
+
 from tests.helpers.tiny import tiny_config, write_tiny_gguf
 
 ROOT = Path(__file__).parents[2]
@@ -72,12 +74,13 @@ def make_tiny(
     return tiny
 
 
-def write_config(path: Path, arch: str, source: str = "tiny.gguf", **templates: Any) -> None:
-    """A config named `tiny`."""
-    flags = {"kv_cache_len": 32, "prefill_len": 8} | templates
-    lines = [f'name = "tiny"\narchitecture = "{arch}"\n[source]\npath = "{source}"\n[templates]']
-    lines += [f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}" for key, value in flags.items()]
-    path.write_text("\n".join(lines) + "\n")
+def write_config(
+    path: Path, arch: str, source: str = "tiny.gguf", top: dict[str, Any] | None = None, **templates: Any
+) -> None:
+    """A config named `tiny`; `top` are keys beside its name."""
+    flags = {} if "dir" in templates else {"kv_cache_len": 32, "prefill_len": 8}
+    config = {"name": "tiny", "architecture": arch, **(top or {}), "source": {"path": source}}
+    path.write_text(tomli_w.dumps(config | {"templates": flags | templates}))
 
 
 def build_tiny(folder: Path, arch: str = "qwen2", **options: Any) -> Tiny:
