@@ -6,13 +6,14 @@ tensor and confirms the whole (layouts/confirm.py). No microcode, no name and no
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
 
 from layouts.algebra import Piece
-from layouts.codecs import codec
+from layouts.codecs import Float32, codec
 from layouts.confirm import ReadWeight, confirm
 from layouts.digits import Int64
 from layouts.errors import DecodeRefused, FitRefused, LayoutError
@@ -30,21 +31,31 @@ SAMPLE_ROWS = 64
 DECODE, PREFILL = "decode", "prefill"
 
 
+@dataclass(frozen=True)
+class FloatMarkers:
+    """What the marker builds of a float engine hold: even builds a marker's first value, odd ones its second."""
+
+    tensors: tuple[MarkedTensor, ...]
+    alphabet: Alphabet
+
+    def values(self, name: str, build: int, rows: slice) -> Float32:
+        """Rows of a tensor in a marker build, float32 `[rows, cols]`; a vector is one row."""
+        tensor = next(tensor for tensor in self.tensors if tensor.name == name)
+        bits = tensor.values(self.alphabet, build % 2, rows.start, rows.stop)
+        return codec("bf16").decode(bits.reshape(-1, tensor.grid[1]))
+
+
 def decode_float_engine(
-    kind: str,
-    blob_name: str,
-    builds: tuple[Blob, Blob, Blob],
-    tensors: tuple[MarkedTensor, ...],
-    alphabet: Alphabet,
-    known: ReadWeight,
+    kind: str, blob: tuple[str, int], builds: Sequence[Blob], markers: FloatMarkers, known: ReadWeight
 ) -> EngineLayout:
     """Place every element of every tensor and every copy, and confirm.
 
     Parameters
     ----------
-    kind, blob_name : go into the result
-    builds : the weight blobs of marker build 0, marker build 1 and the confirming build, uint8
-    tensors, alphabet : how the first two builds are numbered
+    kind : goes into the result
+    blob : name of the weight blob, and its offset in the engine file
+    builds : the weight blobs of two or more marker builds, of which the first two are decoded, and of the confirming build, uint8
+    markers : how the marker builds are numbered
     known : weights of the confirming build
 
     Raises
@@ -52,19 +63,21 @@ def decode_float_engine(
     DecodeRefused : an element that is nowhere or in too many places, a tensor whose places follow no layout, a codec that is not
         known, or a weight-dependent byte that the layout does not predict.
     """
-    layout = EngineLayout(kind, blob_name, builds[0].size, _place_all(builds, tensors, alphabet, known))
-    confirm(layout, list(builds), builds[2], known)
+    first = min(tensor.first for tensor in markers.tensors)
+    stop = max(tensor.first + tensor.elements for tensor in markers.tensors)
+    seen = find_markers((builds[0], builds[1]), markers.alphabet, first, stop)
+    placed = place_tensors(markers.tensors, seen, first, builds[-1], known)
+    layout = EngineLayout(kind, blob[0], builds[0].size, placed, blob[1])
+    confirm(layout, builds, builds[-1], known)
     return layout
 
 
-def _place_all(
-    builds: tuple[Blob, Blob, Blob], tensors: tuple[MarkedTensor, ...], alphabet: Alphabet, known: ReadWeight
+def place_tensors(
+    tensors: tuple[MarkedTensor, ...], seen: Sightings, first: int, confirming: Blob, known: ReadWeight
 ) -> tuple[StoredTensor, ...]:
-    first = min(tensor.first for tensor in tensors)
-    stop = max(tensor.first + tensor.elements for tensor in tensors)
-    seen = find_markers((builds[0], builds[1]), alphabet, first, stop)
+    """Float tensors from the sightings of their elements, which are counted from `first`; raises as `decode_float_engine`."""
     _check_all_seen(seen, tensors, first)
-    return tuple(_place(tensor, seen, first, builds[2], known) for tensor in tensors)
+    return tuple(_place(tensor, seen, first, confirming, known) for tensor in tensors)
 
 
 def _check_all_seen(seen: Sightings, tensors: tuple[MarkedTensor, ...], first: int) -> None:

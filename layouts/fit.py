@@ -56,7 +56,7 @@ def fit(addresses: Addresses, width: int) -> tuple[Piece, ...]:
             else:
                 pending += [(top, bottom, left, left + at), (top, bottom, left + at, right)]
         else:
-            pieces += _grid(table, (top, left), width)
+            pieces += fit_lines(table[:, 0], table[0], (top, left), width)
         if len(pieces) + len(pending) > MAX_PIECES:
             raise _too_many(f"[{top}, {left}]")
     return tuple(sorted(pieces, key=lambda p: (p.row, p.col)))
@@ -114,17 +114,26 @@ def _middle_maximum(counts: Int64) -> int:
     return int(equal[len(equal) // 2])
 
 
-def _grid(table: Addresses, at: tuple[int, int], width: int) -> list[Piece]:
-    """Pieces of a separable table: every segment of its rows with every segment of its columns."""
-    rows = _segments(table[:, 0], at, 0)
-    cols = _segments(table[0], at, 1)
+def fit_lines(rows_line: Int64, cols_line: Int64, at: tuple[int, int], width: int) -> list[Piece]:
+    """Pieces of a separable table, given by its first column and its first row: every segment of one with every one of the other.
+
+    Parameters
+    ----------
+    rows_line, cols_line : bit addresses; their first elements are the same
+    at : row and column of the tensor at which the table begins
+
+    Raises FitRefused as `fit` does.
+    """
+    rows = _segments(rows_line, at, 0)
+    cols = _segments(cols_line, at, 1)
     if len(rows) * len(cols) > MAX_PIECES:
         raise _too_many(f"[{at[0] + rows[-1][0]}, {at[1] + cols[-1][0]}]")
     pieces = []
     for r0, r1, row_digits in rows:
         for c0, c1, col_digits in cols:
+            base = int(rows_line[r0] + cols_line[c0] - cols_line[0])
             try:
-                layout = Layout((r1 - r0, c1 - c0), int(table[r0, c0]), row_digits, col_digits, width)
+                layout = Layout((r1 - r0, c1 - c0), base, row_digits, col_digits, width)
             except LayoutError as error:
                 raise FitRefused(error.reason, where=f"[{at[0] + r0}, {at[1] + c0}]", found=error.found) from error
             pieces.append(Piece(at[0] + r0, at[1] + c0, layout))

@@ -35,14 +35,15 @@ ENCODED = 1 << 17
 
 @dataclass(frozen=True)
 class Alphabet:
-    """bf16 values with `pairs` neighbouring exponent pairs around 1.0, both signs."""
+    """bf16 values with `pairs` neighbouring exponent pairs, both signs: around 1.0, or from high byte `lowest` on."""
 
     pairs: int
+    lowest: int | None = None
 
     @cached_property
     def values(self) -> U16:
         """uint16 bit patterns, ascending by digit."""
-        first = MIDDLE - self.pairs // 2
+        first = MIDDLE - self.pairs // 2 if self.lowest is None else self.lowest
         high = np.arange(first, first + self.pairs)
         high = np.concatenate([high, high | 0x80])
         low = np.setdiff1d(np.arange(256), high)
@@ -75,14 +76,21 @@ class Alphabet:
         return np.where((a < 0) | (b < 0) | (a == b), NOT_FOUND, number)
 
 
-def choose_alphabet(elements: int) -> Alphabet:
+PLUS_ONE_SAFE = 0x38
+"""From 2^-15 on no value changes when 1 is taken from it and added again in float32, as gains that are stored minus one are."""
+
+VECTOR_ALPHABET = Alphabet(14, PLUS_ONE_SAFE)
+"""40 million elements, enough for the vectors of an integer engine."""
+
+
+def choose_alphabet(elements: int, lowest: int | None = None) -> Alphabet:
     """The smallest alphabet, of 50 exponents or more, that numbers so many elements.
 
     Raises DecodeRefused when two builds cannot.
     """
     for pairs in range(LEAST, MOST + 1):
-        if Alphabet(pairs).capacity >= elements:
-            return Alphabet(pairs)
+        if Alphabet(pairs, lowest).capacity >= elements:
+            return Alphabet(pairs, lowest)
     limit = Alphabet(MOST).capacity
     raise DecodeRefused("too many elements for two builds", expected=f"at most {limit}", found=elements)
 

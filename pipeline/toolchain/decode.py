@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from layouts.decode import decode_float_engine
+from layouts.decode import FloatMarkers, decode_float_engine
+from layouts.decode_integers import decode_integer_engine
 from layouts.stored import EngineLayout
 from pipeline.axmodel.blob import read_blob, weight_blob
 from pipeline.errors import DecodeRefused
 from pipeline.refit.plan import plan_engine
-from pipeline.toolchain.markers import BUILDS, CONFIRM, MarkerPlan, marker_checkpoint
+from pipeline.toolchain.markers import MarkerPlan, marker_checkpoint
 from pipeline.toolchain.templates import known_weights
 
 
@@ -18,18 +19,21 @@ def decode_builds(plan: MarkerPlan, kind: str, engines: list[Path]) -> EngineLay
 
     Parameters
     ----------
-    plan : of the marker builds
-    engines : that engine in build 0, 1 and 2 (pipeline/toolchain/markers.py)
+    plan : what the builds hold
+    engines : that engine in every marker build, in order, and in the confirming one; of layers the first
 
     Raises
     ------
-    DecodeRefused : names the engine file; see layouts/decode.py
+    DecodeRefused : names the engine file; see layouts/decode.py and layouts/decode_integers.py
     """
-    if len(engines) != BUILDS:
-        raise DecodeRefused("number of marker builds", expected=BUILDS, found=len(engines))
-    known = known_weights(marker_checkpoint(plan, CONFIRM), plan_engine(plan.config, kind))
-    blobs = (read_blob(engines[0]), read_blob(engines[1]), read_blob(engines[2]))
+    if len(engines) != plan.builds + 1:
+        raise DecodeRefused("number of marker builds", expected=plan.builds + 1, found=len(engines))
+    known = known_weights(marker_checkpoint(plan, plan.confirm), plan_engine(plan.config, kind))
+    blob, markers = weight_blob(engines[0]), plan.engines[kind]
+    builds = [read_blob(engine) for engine in engines]
     try:
-        return decode_float_engine(kind, weight_blob(engines[0]).name, blobs, plan.engines[kind], plan.alphabet, known)
+        if isinstance(markers, FloatMarkers):
+            return decode_float_engine(kind, (blob.name, blob.offset), builds, markers, known)
+        return decode_integer_engine(kind, (blob.name, blob.offset), builds, markers, known)
     except DecodeRefused as error:
         raise error.in_file(engines[0]) from None

@@ -1,101 +1,170 @@
 """Marker checkpoints: what has to be compiled so that layouts can be decoded from the engines alone.
 
-Three builds of a one-layer model at full width and vocabulary: builds 0 and 1 number every element (layouts/markers.py),
-the third holds seeded full float32 values and confirms.
+Builds of a model with one layer of each type, at full width and vocabulary and not tied: the marker builds number every
+element, the last one holds seeded full float32 values and confirms.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 
-from layouts.markers import Alphabet, MarkedTensor, choose_alphabet, number_tensors
+from layouts.codes import CODES, builds_for
+from layouts.decode import FloatMarkers
+from layouts.decode_integers import IntegerMarkers
+from layouts.integer_markers import number_matrices
+from layouts.markers import PLUS_ONE_SAFE, VECTOR_ALPHABET, choose_alphabet, number_tensors
 from pipeline.checkpoint.noise import Dtype, NoiseCheckpoint
 from pipeline.checkpoint.protocol import Checkpoint, Float32
+from pipeline.checkpoint.slots import model_slots
+from pipeline.checkpoint.stored import row_range
 from pipeline.errors import CheckpointError
-from pipeline.model import EMBEDDING, HEAD, ModelConfig, architecture_of
+from pipeline.model import EMBEDDING, ModelConfig, TensorSpec, architecture_of
 from pipeline.toolchain.kinds import EMBEDDING_ENGINE, LAYER, POST_ENGINE
+from pipeline.toolchain.options import FLOATS
 
-CONFIRM = 2
-BUILDS = 3
 CONFIRM_SEED = 7_700
+FLOAT_BUILDS = 2
+RUN = 128
+
+EngineMarkers = FloatMarkers | IntegerMarkers
 
 
 @dataclass(frozen=True)
 class MarkerPlan:
-    """Which element carries which number, per kind of engine. With tied embeddings head and embedding share theirs."""
+    """What the builds hold.
+
+    config : the marker model
+    builds : number of marker builds; the confirming one has this index
+    engines : kind of engine -> the numbering of its elements
+    dtype : what a Hugging Face directory has to store: the confirming build is full float32
+    """
 
     config: ModelConfig
-    engines: dict[str, tuple[MarkedTensor, ...]]
-    alphabet: Alphabet
-    builds: int = CONFIRM
+    builds: int
+    engines: dict[str, EngineMarkers]
     dtype: Dtype = "F32"
 
     @property
     def confirm(self) -> int:
-        """Index of the confirming build."""
         return self.builds
 
 
-def plan_markers(config: ModelConfig, weight_type: str = "bf16", post_type: str = "bf16") -> MarkerPlan:
+def plan_markers(config: ModelConfig, weight_type: str, post_type: str) -> MarkerPlan:
     """Number the elements of a layer, of the post engine and of the embedding.
 
-    Raises DecodeRefused for an engine with more elements than two builds can number.
+    Raises DecodeRefused for an engine with more elements than marker builds can number.
     """
-    single = config.single()
-    layer = number_tensors((spec.name, spec.shape(single)) for spec in architecture_of(single).layer)
-    post = number_tensors((spec.name, spec.shape(single)) for spec in architecture_of(single).post())
-    head = next(tensor for tensor in post if tensor.name == HEAD.name)
-    first = head.first if config.tie_word_embeddings else 0
-    embedding = (MarkedTensor(EMBEDDING.name, EMBEDDING.shape(single), first),)
-    engines = {LAYER: layer, POST_ENGINE: post, EMBEDDING_ENGINE: embedding}
-    most = max(tensor.first + tensor.elements for tensors in engines.values() for tensor in tensors)
-    return MarkerPlan(single, engines, choose_alphabet(most))
+    single = replace(config.single(), tie_word_embeddings=False)
+    architecture = architecture_of(single)
+    specs = {
+        LAYER: (architecture.layer, weight_type),
+        POST_ENGINE: (architecture.post(), post_type),
+        EMBEDDING_ENGINE: ((EMBEDDING,), FLOATS[0]),
+    }
+    builds = max(_builds(single, *of) for of in specs.values())
+    return MarkerPlan(single, builds, {kind: _markers(single, *of, builds) for kind, of in specs.items()})
+
+
+def _builds(config: ModelConfig, specs: tuple[TensorSpec, ...], weight_type: str) -> int:
+    if weight_type in FLOATS:
+        return FLOAT_BUILDS
+    return builds_for(weight_type, sum(rows * cols for _, (rows, cols) in _matrices(config, specs)))
+
+
+def _matrices(config: ModelConfig, specs: tuple[TensorSpec, ...]) -> Iterator[tuple[str, tuple[int, int]]]:
+    for spec in specs:
+        shape = spec.shape(config)
+        if len(shape) == 2:
+            yield spec.name, (shape[0], shape[1])
+
+
+def _markers(config: ModelConfig, specs: tuple[TensorSpec, ...], weight_type: str, builds: int) -> EngineMarkers:
+    shapes = {spec.name: spec.shape(config) for spec in specs}
+    if weight_type in FLOATS:
+        tensors = number_tensors(shapes.items())
+        safe = any(spec.plus_one for spec in specs)
+        return FloatMarkers(tensors, choose_alphabet(sum(t.elements for t in tensors), PLUS_ONE_SAFE if safe else None))
+    code = CODES[weight_type](builds)
+    matrices = number_matrices(_matrices(config, specs), code)
+    norms = {matrix.name: architecture_of(config).folded_norm(matrix.name) for matrix in matrices}
+    folds = {name: norm for name, norm in norms.items() if norm}
+    gains = {name: shape[0] for name, shape in shapes.items() if name in folds.values()}
+    vectors = number_tensors((name, s) for name, s in shapes.items() if len(s) == 1 and name not in gains)
+    return IntegerMarkers(code, matrices, vectors, VECTOR_ALPHABET, gains, folds)
 
 
 class MarkerCheckpoint:
-    """Build 0 or 1 of a plan as a checkpoint; every value is exact in bf16."""
+    """A marker build of a plan as a checkpoint; every layer holds the same."""
 
     def __init__(self, plan: MarkerPlan, build: int) -> None:
         self.path = Path(f"markers-{build}")
         self.config = plan.config
-        self._alphabet, self._build = plan.alphabet, build
-        self._tensors = dict(self._named(plan))
+        self._plan, self._build = plan, build
+        kinds = {spec.name: kind for kind, specs in self._specs().items() for spec in specs}
+        self._slots = {slot.name: (slot, kinds[slot.spec.name]) for slot in model_slots(plan.config)}
 
-    @staticmethod
-    def _named(plan: MarkerPlan) -> Iterator[tuple[str, MarkedTensor]]:
-        layer_names = {spec.name: spec.hf_name(0) for spec in architecture_of(plan.config).layer}
-        for tensors in plan.engines.values():
-            for tensor in tensors:
-                yield layer_names.get(tensor.name, tensor.name), tensor
+    def _specs(self) -> dict[str, tuple[TensorSpec, ...]]:
+        architecture = architecture_of(self.config)
+        return {LAYER: architecture.layer, POST_ENGINE: architecture.post(), EMBEDDING_ENGINE: (EMBEDDING,)}
 
     def names(self) -> list[str]:
-        return list(self._tensors)
+        return list(self._slots)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self._tensor(name).shape
+        self._check(name)
+        return self._slots[name][0].shape
 
     def type_name(self, name: str) -> str:
-        self._tensor(name)
-        return "BF16"
+        self._check(name)
+        return "F32"
 
     def read(self, name: str, rows: slice | None = None) -> Float32:
-        tensor = self._tensor(name)
-        start, stop, _ = (slice(None) if rows is None else rows).indices(tensor.shape[0])
-        bits = tensor.values(self._alphabet, self._build, start, stop)
-        values: Float32 = bits.view(ml_dtypes.bfloat16).astype(np.float32)
+        self._check(name)
+        slot, kind = self._slots[name]
+        start, stop = row_range(rows, slot.shape[0])
+        vector = len(slot.shape) == 1
+        values = self._plan.engines[kind].values(
+            slot.spec.name, self._build, slice(0, 1) if vector else slice(start, stop)
+        )
+        if name == EMBEDDING.name:
+            values = values / np.float32(architecture_of(self.config).embedding_scale(self.config))
+        return values[0][start:stop] if vector else values
+
+    def _check(self, name: str) -> None:
+        if name not in self._slots:
+            raise CheckpointError("no such tensor", file=self.path, where=name)
+
+
+class ConfirmCheckpoint(NoiseCheckpoint):
+    """Noise that shows more: every row's run of 128 columns has a magnitude of its own, and no gain is near 1."""
+
+    def read(self, name: str, rows: slice | None = None) -> Float32:
+        values = super().read(name, rows)
+        if values.ndim == 2:
+            start, stop = row_range(rows, self.shape(name)[0])
+            values *= np.repeat(_magnitudes(start, stop, values.shape[1]), RUN, axis=1)[:, : values.shape[1]]
+            return values
+        if name.endswith(".bias"):
+            return values
+        values += np.copysign(np.float32(1 / 64), values - np.float32(1))
         return values
 
-    def _tensor(self, name: str) -> MarkedTensor:
-        if name not in self._tensors:
-            raise CheckpointError("no such tensor", file=self.path, where=name)
-        return self._tensors[name]
+
+def _magnitudes(start: int, stop: int, cols: int) -> Float32:
+    """A number from 1/4 to 1 for each row and run, float32 `[rows, runs]`: multiples of 2^-18, by a multiplicative hash."""
+    runs = -(-cols // RUN)
+    number = np.arange(start * runs + 1, stop * runs + 1, dtype=np.uint32)
+    mixed = number * np.uint32(2_654_435_761)
+    mixed = (mixed ^ (mixed >> np.uint32(15))) * np.uint32(2_246_822_519)
+    part: Float32 = (mixed >> np.uint32(16)).astype(np.float32) * np.float32(0.75 / 65_536)
+    part += np.float32(0.25)
+    return part.reshape(-1, runs)
 
 
 def marker_checkpoint(plan: MarkerPlan, build: int) -> Checkpoint:
-    """Build 0, 1 or 2 (the confirming one)."""
-    return NoiseCheckpoint(plan.config, CONFIRM_SEED) if build == CONFIRM else MarkerCheckpoint(plan, build)
+    """A marker build, or the confirming one."""
+    return ConfirmCheckpoint(plan.config, CONFIRM_SEED) if build == plan.confirm else MarkerCheckpoint(plan, build)

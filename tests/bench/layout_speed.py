@@ -11,7 +11,6 @@ from pipeline.refit.plan import plan_engine
 from pipeline.refit.refit import refit_engine
 from pipeline.toolchain.decode import decode_builds
 from pipeline.toolchain.kinds import LAYER, POST_ENGINE
-from pipeline.toolchain.markers import BUILDS
 from tasks import paths
 from tests.bench.measure import Row, median_seconds
 from tests.bench.set_build import copy_file
@@ -26,11 +25,11 @@ def measure(workspace: Workspace) -> list[Row]:
 
 def _decode(workspace: Workspace, kind: str) -> Row:
     job = workspace.job
-    engines = [paths.marker_engine(workspace.build, job, build, kind) for build in range(BUILDS)]
+    engines = [paths.marker_engine(workspace.build, job, build, kind) for build in range(job.marker_plan.builds + 1)]
     elements = sum(int(np.prod(t.shape)) for t in read_layout(paths.layout_path(workspace.build, job, kind)).tensors)
     ours = median_seconds(lambda: decode_builds(job.marker_plan, kind, engines))
     read = median_seconds(lambda: [int(read_blob(engine).max()) for engine in engines])
-    others = {"reading the three builds": elements / read}
+    others = {"reading the builds": elements / read}
     return Row(f"decode the layout of the {kind} engine", elements / ours, "elements/s", others, better="higher")
 
 

@@ -16,7 +16,7 @@ from pipeline.checkpoint.protocol import Checkpoint
 from pipeline.engineset.names import engine_file
 from pipeline.model import ModelConfig
 from pipeline.toolchain.kinds import KINDS, LAYER
-from pipeline.toolchain.markers import BUILDS, marker_checkpoint, plan_markers
+from pipeline.toolchain.markers import MarkerPlan, marker_checkpoint, plan_markers
 from pipeline.toolchain.options import CompileOptions
 from pipeline.toolchain.reference import compile_model, engine_layout
 from tests.helpers.tiny import tiny_config
@@ -44,6 +44,10 @@ class Case:
         return tiny_config(arch, num_hidden_layers=1, head_dim=head_dim, tie_word_embeddings=self.seed % 4 == 3)
 
     @property
+    def plan(self) -> MarkerPlan:
+        return plan_markers(self.config, self.options.weight_type, self.options.post_type)
+
+    @property
     def options(self) -> CompileOptions:
         weight_type, rounding = STORAGE[self.storage]
         return small_options(self.seed, weight_type=weight_type, rounding=rounding)
@@ -55,11 +59,10 @@ def small_options(seed: int = 0, weight_type: str = "bf16", rounding: str = "nea
 
 
 def build_markers(directory: Path, case: Case) -> list[Path]:
-    """Compile the three marker builds; their directories."""
-    plan = plan_markers(case.config)
-    builds = [directory / str(build) for build in range(BUILDS)]
+    """Compile the marker builds and the confirming one; their directories."""
+    builds = [directory / str(build) for build in range(case.plan.builds + 1)]
     for build, output in enumerate(builds):
-        compile_model(marker_checkpoint(plan, build), output, case.options)
+        compile_model(marker_checkpoint(case.plan, build), output, case.options)
     return builds
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from layouts.algebra import parse_piece
 from layouts.codecs import codec
-from layouts.decode import decode_float_engine
+from layouts.decode import FloatMarkers, decode_float_engine
 from layouts.encoding import encode_rows
 from layouts.markers import Alphabet, MarkedTensor, choose_alphabet, number_tensors
 from layouts.stored import Copy, EngineLayout, Plane, StoredTensor
@@ -92,13 +92,8 @@ class Toy:
         return int(plane.addresses(row, row + 1)[0, col]) // 8
 
     def decode(self) -> EngineLayout:
-        first, second, third = self.builds
         known = {name: self.weights(name, 2) for name in SHAPES}
+        markers = FloatMarkers(self.marked, self.alphabet)
         return decode_float_engine(
-            "layer",
-            "npu_params",
-            (first, second, third),
-            self.marked,
-            self.alphabet,
-            lambda name, rows: known[name][rows],
+            "layer", ("npu_params", 0), self.builds, markers, lambda name, rows: known[name][rows]
         )

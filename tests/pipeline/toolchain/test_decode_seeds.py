@@ -10,7 +10,7 @@ import pytest
 from layouts.sidecar import dump_layout
 from pipeline.errors import DecodeRefused
 from pipeline.toolchain.decode import decode_builds
-from pipeline.toolchain.markers import CONFIRM, marker_checkpoint, plan_markers
+from pipeline.toolchain.markers import marker_checkpoint
 from tests.helpers.engines import (
     KINDS,
     LAYER,
@@ -28,10 +28,10 @@ CASES = [Case(seed) for seed in range(20)]
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_decoded_layout_is_the_true_map_without_microcode(tmp_path: Path, case: Case) -> None:
     builds = build_markers(tmp_path, case)
-    true = true_layouts(marker_checkpoint(plan_markers(case.config), CONFIRM), case.options)
+    true = true_layouts(marker_checkpoint(case.plan, case.plan.confirm), case.options)
     before = {}
     for kind in KINDS:
-        layout = decode_builds(plan_markers(case.config), kind, engines_of(builds, case, kind))
+        layout = decode_builds(case.plan, kind, engines_of(builds, case, kind))
         found, expected = places(layout), places(true[kind])
         assert found.keys() == expected.keys()
         for key, addresses in expected.items():
@@ -43,7 +43,7 @@ def test_decoded_layout_is_the_true_map_without_microcode(tmp_path: Path, case: 
         for engine in directory.glob("*.axmodel"):
             overwrite_microcode(engine, 100 * case.seed + build)
     for kind, text in before.items():
-        assert dump_layout(decode_builds(plan_markers(case.config), kind, engines_of(builds, case, kind))) == text
+        assert dump_layout(decode_builds(case.plan, kind, engines_of(builds, case, kind))) == text
 
 
 def test_cases_cover_what_they_are_to_cover() -> None:
@@ -64,7 +64,7 @@ def test_refusal_names_the_engine_file(built: tuple[Case, list[Path]]) -> None:
     case, builds = built
     engines = engines_of(builds, case, LAYER)
     with pytest.raises(DecodeRefused) as caught:
-        decode_builds(plan_markers(case.config), LAYER, [engines[0], engines[0], engines[2]])
+        decode_builds(case.plan, LAYER, [engines[0], engines[0], engines[2]])
     assert str(caught.value).startswith(str(engines[0]))
     assert "self_attn.q_proj.weight" in str(caught.value)
 
@@ -72,7 +72,7 @@ def test_refusal_names_the_engine_file(built: tuple[Case, list[Path]]) -> None:
 def test_two_builds_are_not_enough_to_confirm(built: tuple[Case, list[Path]]) -> None:
     case, builds = built
     with pytest.raises(DecodeRefused, match=r"expected 3, found 2"):
-        decode_builds(plan_markers(case.config), LAYER, engines_of(builds[:2], case, LAYER))
+        decode_builds(case.plan, LAYER, engines_of(builds[:2], case, LAYER))
 
 
 def test_markers_of_another_shape_are_refused(built: tuple[Case, list[Path]], tmp_path: Path) -> None:
@@ -80,4 +80,4 @@ def test_markers_of_another_shape_are_refused(built: tuple[Case, list[Path]], tm
     other = Case(8)
     builds = build_markers(tmp_path, other)
     with pytest.raises(DecodeRefused):
-        decode_builds(plan_markers(case.config), LAYER, engines_of(builds, other, LAYER))
+        decode_builds(case.plan, LAYER, engines_of(builds, other, LAYER))

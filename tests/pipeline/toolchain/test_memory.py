@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from pipeline.toolchain.decode import decode_builds
-from pipeline.toolchain.markers import BUILDS, marker_checkpoint, plan_markers
+from pipeline.toolchain.markers import marker_checkpoint, plan_markers
 from pipeline.toolchain.templates import compile_directory
 from tests.helpers.engines import engine_file, small_options
 from tests.helpers.tiny import tiny_config
@@ -31,12 +31,14 @@ def peak(work: Callable[[], object]) -> int:
 @pytest.fixture(scope="module")
 def peaks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     """Bytes per element of the largest tensor: of each build, and of each decode."""
-    root, plan, found = tmp_path_factory.mktemp("builds"), plan_markers(CONFIG), {}
-    for build in range(BUILDS):
+    root, plan, found = tmp_path_factory.mktemp("builds"), plan_markers(CONFIG, "bf16", "bf16"), {}
+    for build in range(plan.builds + 1):
         checkpoint, output = marker_checkpoint(plan, build), root / str(build)
         found[output.name] = peak(partial(compile_directory, "reference", checkpoint, OPTIONS, output, None))
     for kind in ("post", "embedding"):
-        engines = [root / str(build) / engine_file(CONFIG, OPTIONS.prefill_len, kind) for build in range(BUILDS)]
+        engines = [
+            root / str(build) / engine_file(CONFIG, OPTIONS.prefill_len, kind) for build in range(plan.builds + 1)
+        ]
         found[kind] = peak(partial(decode_builds, plan, kind, engines))
     return {name: size / ELEMENTS for name, size in found.items()}
 

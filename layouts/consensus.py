@@ -1,0 +1,166 @@
+"""From where each element was seen to where it is: rows that are stored alike tell each other's columns (docs/markers.md).
+
+Sightings are wrong here and there: a corrected element is not seen, and other bytes may spell its word. What counts in the end is
+that every element is where the rows' pattern puts it, in all builds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from layouts.digits import Int64
+from layouts.errors import DecodeRefused
+from layouts.row_places import RowPlaces, deduplicated
+from layouts.sightings import Places, Witness
+from layouts.smooth import UNKNOWN, smooth
+
+SAMPLED_COLUMNS = 64
+SAMPLED_ROWS = 48
+MAX_KINDS = 1024
+BLOCK = 1 << 18
+
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass
+class Missing:
+    """Elements that are nowhere."""
+
+    count: int = 0
+    first: str = ""
+
+
+def stored_twice(lowest: Places, highest: Places) -> Flags:
+    """Rows most of whose elements stand in two places."""
+    rows, cols = lowest.shape
+    twice = np.zeros(rows, bool)
+    for start, stop in _blocks(rows, cols):
+        low, high = lowest[start:stop], highest[start:stop]
+        twice[start:stop] = 2 * np.count_nonzero(low != high, axis=1) > np.count_nonzero(low >= 0, axis=1)
+    return twice
+
+
+def settle(witness: Witness, own: Places, other: Places, rows: Int64, missing: Missing) -> RowPlaces:
+    """Places of some rows.
+
+    Parameters
+    ----------
+    own, other : `[rows, cols]` of the whole matrix: the sightings that these places are among, and the other ones
+    rows : which rows
+    missing : elements that are nowhere are counted here
+
+    Raises DecodeRefused when rows follow no common pattern.
+    """
+    kind, offset, seeds = _cluster(own, rows)
+    profiles = []
+    for index in range(len(seeds)):
+        members = np.flatnonzero(kind == index)
+        profile = _profile(witness, own, rows[members], offset[members])
+        start = profile[0]
+        offset[members] += start
+        profiles.append(profile - start)
+    total = own.shape[0]
+    base, kinds = np.full(total, -1, np.int64), np.zeros(total, np.int32)
+    base[rows], kinds[rows] = offset, kind
+    places = deduplicated(base, kinds, profiles)
+    _check_all(witness, own, other, rows, places, missing)
+    return deduplicated(places.base, places.kind, places.profiles)
+
+
+def _blocks(rows: int, cols: int) -> list[tuple[int, int]]:
+    step = max(1, BLOCK // cols)
+    return [(start, min(start + step, rows)) for start in range(0, rows, step)]
+
+
+def _cluster(own: Places, rows: Int64) -> tuple[npt.NDArray[np.int32], Int64, list[int]]:
+    """Kinds of rows whose columns stand at the same distances, each row's offset from the first of its kind, and those firsts."""
+    cols = own.shape[1]
+    picked = np.unique(np.linspace(0, cols - 1, min(cols, SAMPLED_COLUMNS)).astype(np.int64))
+    seen = own[rows[:, None], picked[None]].astype(np.int64)
+    kind, offset = np.full(len(rows), -1, np.int32), np.zeros(len(rows), np.int64)
+    left = np.arange(len(rows))
+    seeds: list[int] = []
+    while left.size:
+        if len(seeds) == MAX_KINDS:
+            raise DecodeRefused("rows follow no common pattern", found=f"more than {MAX_KINDS} kinds")
+        seed = left[int(np.argmax(np.count_nonzero(seen[left[:8]] >= 0, axis=1)))]
+        both = (seen[left] >= 0) & (seen[seed] >= 0)
+        steps = np.where(both, seen[left] - seen[seed], UNKNOWN)
+        middle = _middle(steps, np.count_nonzero(both, axis=1))
+        agree = np.count_nonzero(steps == middle[:, None], axis=1)
+        alike = (5 * agree >= 3 * np.count_nonzero(both, axis=1)) & (agree > 0) & (middle != UNKNOWN)
+        alike |= left == seed
+        members = left[alike]
+        kind[members], offset[members] = len(seeds), np.where(members == seed, 0, middle[alike])
+        seeds.append(int(seed))
+        left = left[~alike]
+    return kind, offset, seeds
+
+
+def _middle(steps: Int64, valid: Int64) -> Int64:
+    """The median of each row's known steps: that of most of them, if there is such a one; `UNKNOWN` where none is known."""
+    ordered = np.sort(steps, axis=1)
+    at = steps.shape[1] - valid + valid // 2
+    return np.take_along_axis(ordered, np.minimum(at, steps.shape[1] - 1)[:, None], axis=1)[:, 0]
+
+
+def _profile(witness: Witness, own: Places, rows: Int64, offset: Int64) -> Int64:
+    """Address of each column in the row whose offset is 0, by what most rows say."""
+    picked = np.unique(np.linspace(0, len(rows) - 1, min(len(rows), SAMPLED_ROWS)).astype(np.int64))
+    rows, offset = rows[picked], offset[picked]
+    seen = own[rows].astype(np.int64)
+    seen = np.where(seen >= 0, seen - offset[:, None], UNKNOWN)
+    valid = np.count_nonzero(seen != UNKNOWN, axis=0)
+    profile = _middle(seen.T, valid)
+    agree = np.count_nonzero(seen == profile, axis=0)
+    backed = (agree >= 3) & (2 * agree > valid) & (2 * agree > len(rows)) & (profile != UNKNOWN)
+
+    def holds(col: int, address: int) -> bool:
+        fitting = witness.fits(rows, np.full(len(rows), col), address + offset)
+        return bool(4 * np.count_nonzero(fitting) >= 3 * len(rows))
+
+    profile = smooth(profile, backed, holds)
+    for col in np.flatnonzero(profile == UNKNOWN):
+        profile[col] = _searched(witness, int(col), rows, offset)
+    return profile
+
+
+def _searched(witness: Witness, col: int, rows: Int64, offset: Int64) -> int:
+    """The one address at which every row has this column in all builds."""
+    found = witness.search(int(rows[0]), col) - offset[0]
+    for row, start in zip(rows[1:], offset[1:], strict=True):
+        if len(found) <= 1:
+            break
+        at = np.full(len(found), row), np.full(len(found), col)
+        found = found[witness.fits(*at, found + start)]
+    if len(found) != 1:
+        where = f"{witness.matrix.name}[{int(rows[0])}, {col}]"
+        raise DecodeRefused("an element that no build tells from others", where=where, found=f"{len(found)} places")
+    return int(found[0])
+
+
+def _check_all(witness: Witness, own: Places, other: Places, rows: Int64, places: RowPlaces, missing: Missing) -> None:
+    """Every element is where its row's pattern puts it, or else where it was seen: then its row gets a pattern of its own."""
+    profiles = np.stack(places.profiles)
+    for start, stop in _blocks(len(rows), own.shape[1]):
+        block = rows[start:stop]
+        table = places.base[block, None] + profiles[places.kind[block]]
+        row, col = np.nonzero((own[block] != table) & (other[block] != table))
+        wrong = ~witness.fits(block[row], col, table[row, col])
+        for index in np.unique(row[wrong]):
+            at = col[wrong & (row == index)]
+            seen = own[block[index], at].astype(np.int64)
+            if (seen < 0).any():
+                missing.first = missing.first or f"[{block[index]}, {at[int(np.argmax(seen < 0))]}]"
+                missing.count += int(np.count_nonzero(seen < 0))
+            table[index, at] = seen
+            _set_row(places, int(block[index]), table[index])
+
+
+def _set_row(places: RowPlaces, row: int, addresses: Int64) -> None:
+    places.base[row] = addresses[0]
+    places.kind[row] = len(places.profiles)
+    places.profiles.append(addresses - addresses[0])
