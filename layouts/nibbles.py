@@ -24,8 +24,8 @@ class ByteBox:
     bits : `LOW`, `HIGH` or `BOTH`: what the elements own of each byte
     offset : the first byte
     steps : (size, stride in bytes) of each axis
-    low, high : which elements of the box are in the low and in the high halves, one slice an axis; of the same number of
-        elements where both are owned, otherwise the one that is not owned is of no meaning
+    low, high : which elements of the box are in the low and in the high halves, one slice an axis; as many of one as of
+        the other where both are owned, else only the owned one has a meaning
     """
 
     bits: int
@@ -38,8 +38,8 @@ class ByteBox:
 def byte_boxes(base: int, digits: Sequence[Digit]) -> Iterator[ByteBox]:
     """The box of 4-bit elements that begins at bit `base`, each of its elements in exactly one of the boxes returned.
 
-    An axis whose elements are 4 bits apart is cut into pairs and what is left at its ends; every other axis that does not step by
-    whole bytes is cut into its even and its odd elements.
+    An axis whose elements are 4 bits apart is cut into pairs and what is left at its ends; every other axis that does not
+    step by whole bytes is cut into its even and its odd elements.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Where a blob and a dense matrix meet: parts of both that hold the same elements, loaded and stored without index arrays."""
+"""Where a blob and a dense matrix meet: parts of both that hold the same elements, moved without index arrays."""
 
 from __future__ import annotations
 

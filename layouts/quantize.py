@@ -54,7 +54,8 @@ def refit_scales(values: Float32, scales: Scales, kind: IntegerCodec) -> Float32
 def search_scales(values: Float32, scales: Scales, kind: IntegerCodec) -> Float32:
     """Of `refit_scales` and scales for 1 - j/64 of the largest magnitude, j = 0 to 31, the one of least squared error.
 
-    The error of an entry is the float64 sum of (value - q * scale)^2 over what it answers for; the lowest j among equals.
+    The error of an entry is the float64 sum of (value - q * scale)^2 over what it answers for; the lowest j among
+    equals.
     """
     most = largest(values, scales)
     best = _scales_for(most, scales, kind)
@@ -137,8 +138,11 @@ def _held(wanted: Float64, most: Float32, codec: EntryCodec) -> Float32:
 
 
 def _search(runs: Float32, most: Float32, first: Float32, scales: Scales, kind: IntegerCodec) -> Float32:
-    """The best scale of each run. Runs whose clipped extremes alone cost no less than the best so far are left out: scales only
-    become smaller from step to step, so they stay so."""
+    """The best scale of each run.
+
+    Runs whose clipped extreme alone costs no less than the best so far are left out: scales only become smaller from step
+    to step, so they stay so.
+    """
     codec, best, least = entry_codec(scales.entry), first.copy(), _errors(runs, first, kind)
     top, bottom = (extreme.astype(np.float64) for extreme in (runs.max(axis=1), runs.min(axis=1)))
     live = np.arange(len(runs))

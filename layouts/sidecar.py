@@ -166,7 +166,7 @@ def _piece(text: object, where: str) -> Piece:
 
 
 def _take(table: Table, where: str, optional: Kinds | None = None, **kinds: type) -> list[Any]:
-    """The values of exactly the named keys, each of exactly the named type; None for an optional one that is not there."""
+    """The values of exactly the named keys, each of exactly the named type; None for an optional one not there."""
     if not isinstance(table, dict):
         raise SidecarError("wrong type", where=where, expected="table", found=type(table).__name__)
     prefix, known = f"{where}." if where else "", kinds | (optional or {})

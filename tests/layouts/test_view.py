@@ -124,6 +124,21 @@ def test_two_byte_planes_make_one_integer() -> None:
     assert np.array_equal(read_encoded(blob, stored).raw, raw)
 
 
+def test_fields_that_are_narrower_than_what_holds_them() -> None:
+    """Four bits of a 16-bit integer in a byte of their own, with a bias that they alone could not hold."""
+    planes = tuple(
+        Plane((Piece(0, 0, Layout((1, 3), 64 * i, (), (Digit(3, 8),), 8)),), low_bit=4 * i, bits=4, bias=0x30 + 64 * i)
+        for i in range(4)
+    )
+    stored = StoredTensor("w", (1, 3), "bf16", (Copy("decode", planes),))
+    raw = np.array([[0x1234, 0xFFFF, 0xC0DE]], np.uint16)
+    blob = np.zeros(32, np.uint8)
+    write_tensor(blob, stored, Encoded(raw))
+    assert blob.reshape(4, 8)[:, 0].tolist() == [0x34, 0x73, 0xB2, 0xF1]
+    assert blob.reshape(4, 8)[:, 1].tolist() == [0x3F, 0x7F, 0xBF, 0xFF]
+    assert np.array_equal(read_encoded(blob, stored).raw, raw)
+
+
 def test_memory_map_and_read_only(tmp_path) -> None:  # type: ignore[no-untyped-def]
     stored = one_copy("w", Layout((4, 5), 8, (Digit(4, 16),), (Digit(5, 64),), 16))
     (tmp_path / "blob").write_bytes(bytes(50))
