@@ -14,7 +14,9 @@ import pytest
 from pipeline.engineset.manifest import read_manifest
 from pipeline.engineset.names import engine_file
 from pipeline.engineset.vendor_config import vendor_files
-from tests.helpers.sets import Tiny, build_tiny
+from pipeline.engineset.verify import verify_set
+from pipeline.model import FULL, SLIDING
+from tests.helpers.sets import Tiny, build_tiny, make_tiny, write_config
 from tests.helpers.tiny import tiny_config, tiny_weights
 
 
@@ -64,6 +66,31 @@ def test_config_without_special_tokens_leaves_their_keys_out() -> None:
     config = json.loads(files["config.json"])
     assert not {"bos_token_id", "eos_token_id"} & set(config)
     assert config["url_tokenizer_model"] == "tokenizer.json"
+
+
+def test_config_has_the_layers_that_slide_and_the_kept_rows() -> None:
+    plain = json.loads(vendor_files("x", tiny_config(), 128, None)["config.json"])
+    assert not {"layer_types", "sliding_window", "filename_vocab_keep"} & set(plain)
+    types = (SLIDING, FULL)
+    sliding = tiny_config("gemma3", layer_types=types, sliding_window=4, rope_local_theta=100.0, kept_rows=7)
+    config = json.loads(vendor_files("x", sliding, 128, None)["config.json"])
+    assert (config["layer_types"], config["sliding_window"]) == (list(types), 4)
+    assert (config["filename_vocab_keep"], config["tokens_embed_num"]) == ("vocab_keep.json", 1000)
+
+
+def test_trimmed_head_that_loses_an_end_of_text_warns(tmp_path: Path) -> None:
+    made = make_tiny(tmp_path, vocab_size=70)
+    write_config(made.config, "qwen2", top={"vocab_keep": "ids.json"})
+    (tmp_path / "ids.json").write_text("[5, 69, 7]")
+    result = made.luigi()
+    assert result.returncode == 0, result.stderr
+    assert "warning: the head does not keep these ids that end a text: 2" in result.stderr.splitlines()
+    assert json.loads((made.set / "vocab_keep.json").read_text()) == [5, 69, 7]
+    manifest = read_manifest(made.set)
+    assert (manifest.source.vocab_keep, manifest.model.kept_rows) == ("vocab_keep.json", 3)
+    report = manifest.engines["qwen2_post.axmodel"]["tensors"]["lm_head.weight"]
+    assert report["elements"] == 3 * 320
+    assert verify_set(made.set).faults == []
 
 
 def test_embedding_is_the_source_in_bf16(tiny: Tiny) -> None:
