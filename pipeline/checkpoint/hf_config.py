@@ -106,9 +106,9 @@ def _architecture(fields: Fields) -> str:
     for part in ("vision_config", "audio_config", "text_config"):
         if fields.get(part) is not None:
             raise fields.bad(part, "multimodal models are not supported", "a text model", named or model_type)
-    if named is not None and named not in by_class:
+    if named is not None and named not in list(by_class):
         raise fields.bad("architectures", "unknown architecture", f"one of {', '.join(by_class)}", named)
-    if model_type is not None and model_type not in by_type:
+    if model_type is not None and model_type not in list(by_type):
         raise fields.bad("model_type", "unknown architecture", f"one of {', '.join(by_type)}", model_type)
     if named is None and model_type is None:
         raise fields.bad("architectures", "no architecture is named", f"one of {', '.join(by_class)}", None)

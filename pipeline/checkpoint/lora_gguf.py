@@ -10,14 +10,14 @@ from typing import Any
 from pipeline.checkpoint.derived import Interleaved
 from pipeline.checkpoint.gguf_checkpoint import GgufTensor
 from pipeline.checkpoint.gguf_split import open_shards
-from pipeline.checkpoint.lora_pair import LowRank, Pair, Pairs, Transposed
+from pipeline.checkpoint.lora_pair import Half, LowRank, Pairs, Transposed
 from pipeline.checkpoint.slots import model_slots
 from pipeline.checkpoint.stored import StoredTensor
 from pipeline.errors import CheckpointError
 from pipeline.model import EMBEDDING, ModelConfig
 
 _ALPHA = "adapter.lora.alpha"
-_SIDES = {".lora_a": "down", ".lora_b": "up"}
+_SIDES: dict[str, Half] = {".lora_a": "down", ".lora_b": "up"}
 
 
 def read_gguf_adapter(path: Path, config: ModelConfig) -> dict[str, LowRank]:
@@ -39,7 +39,7 @@ def read_gguf_adapter(path: Path, config: ModelConfig) -> dict[str, LowRank]:
         # of the embedding, a has a row for each token and b is `[hidden, rank]`: llama.cpp looks rows of a up
         if slot.spec == EMBEDDING:
             half, stored = ("up", tensor) if half == "down" else ("down", Transposed(tensor))
-        setattr(pairs.found.setdefault(slot.name, Pair()), half, stored)
+        pairs.put(slot.name, half, stored)
     alpha = _alpha(metadata, path)
     return {name: LowRank(up, down, alpha / down.shape[0]) for name, (up, down) in pairs.checked().items()}
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from pipeline.errors import CheckpointError, NotFiniteError
 from pipeline.model import EMBEDDING, HEAD, ModelConfig
 
 _NAMED = 8
+
+# `up` is `[rows, rank]`, `down` is `[rank, columns]`
+Half = Literal["up", "down"]
 
 
 @dataclass(frozen=True)
@@ -33,14 +37,6 @@ class Transposed(Derived):
 
     def read(self, start: int, stop: int) -> Float32:
         return self._whole[start:stop]
-
-
-@dataclass
-class Pair:
-    """The tensors that an adapter has for one weight: `up` is `[rows, rank]`, `down` is `[rank, columns]`."""
-
-    up: StoredTensor | None = None
-    down: StoredTensor | None = None
 
 
 @dataclass(frozen=True)
@@ -93,8 +89,16 @@ class Pairs:
     file: Path
     config: ModelConfig
     slots: Mapping[str, Slot]
-    found: dict[str, Pair] = field(default_factory=dict)
+    found: dict[str, dict[Half, StoredTensor]] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
+
+    def put(self, name: str, half: Half, tensor: StoredTensor) -> None:
+        """Notes a tensor. Raises CheckpointError when another one is that half already."""
+        halves = self.found.setdefault(name, {})
+        if half in halves:
+            reason = f"changes the same weight as {halves[half].name}"
+            raise CheckpointError(reason, file=self.file, where=tensor.name)
+        halves[half] = tensor
 
     def checked(self) -> dict[str, tuple[StoredTensor, StoredTensor]]:
         """HF name -> (up, down), all of the shapes that the model's weights have.
@@ -106,27 +110,29 @@ class Pairs:
             raise CheckpointError(reason, file=self.file, found=_listed(self.unknown) or "no tensors")
         if self.unknown:
             raise CheckpointError("matches no tensor of the model", file=self.file, where=_listed(self.unknown))
-        return {name: self._halves(name, pair) for name, pair in self.found.items()}
+        return {name: self._halves(name, **halves) for name, halves in self.found.items()}
 
-    def _halves(self, name: str, pair: Pair) -> tuple[StoredTensor, StoredTensor]:
-        if pair.up is None or pair.down is None:
-            half = pair.up or pair.down
+    def _halves(
+        self, name: str, up: StoredTensor | None = None, down: StoredTensor | None = None
+    ) -> tuple[StoredTensor, StoredTensor]:
+        if up is None or down is None:
+            half = up or down
             where = None if half is None else half.name
             raise CheckpointError("one half of a pair, the other is missing", file=self.file, where=where)
         if self.config.tie_word_embeddings and name in (EMBEDDING.name, HEAD.name):
             reason = "changes one of embedding and head, which this model has as one tensor"
-            raise CheckpointError(reason, file=self.file, where=pair.up.name)
+            raise CheckpointError(reason, file=self.file, where=up.name)
         shape = self.slots[name].shape
         if len(shape) != 2:
-            raise CheckpointError("a vector has no low-rank change", file=self.file, where=pair.up.name)
-        rank = pair.up.shape[-1]
-        for half, expected in ((pair.up, (shape[0], rank)), (pair.down, (rank, shape[1]))):
+            raise CheckpointError("a vector has no low-rank change", file=self.file, where=up.name)
+        rank = up.shape[-1]
+        for half, expected in ((up, (shape[0], rank)), (down, (rank, shape[1]))):
             if half.shape != expected:
                 reason = f"shape does not fit {name}, shown as `[rows, rank]` or `[rank, columns]`"
                 raise CheckpointError(
                     reason, file=self.file, where=half.name, expected=list(expected), found=list(half.shape)
                 )
-        return pair.up, pair.down
+        return up, down
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -9,18 +9,18 @@ from typing import Any
 
 from pipeline.checkpoint.hf_checkpoint import ADAPTER_CONFIG, CONFIG
 from pipeline.checkpoint.hf_fields import Fields, read_json_object
-from pipeline.checkpoint.lora_pair import LowRank, Pair, Pairs, Transposed
+from pipeline.checkpoint.lora_pair import Half, LowRank, Pairs, Transposed
 from pipeline.checkpoint.safetensors_file import SafetensorsTensor, read_safetensors
 from pipeline.checkpoint.slots import model_slots
 from pipeline.checkpoint.stored import StoredTensor
 from pipeline.errors import CheckpointError, MissingFileError
-from pipeline.model import ModelConfig
+from pipeline.model import EMBEDDING, ModelConfig
 
 WEIGHTS = "adapter_model.safetensors"
 _TENSOR = re.compile(
     r"(?:base_model\.model\.)?(?P<module>[\w.]+?)\.(?:lora_(?P<side>[AB])\.weight|lora_embedding_(?P<table>[AB]))"
 )
-_HALVES = {"A": "down", "B": "up"}
+_HALVES: dict[str, Half] = {"A": "down", "B": "up"}
 # keys that change what is computed -> the values that change nothing
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "bias": ("none",),
@@ -62,15 +62,14 @@ def read_peft_adapter(directory: Path, config: ModelConfig) -> dict[str, LowRank
     for name, tensor in read_safetensors(weights).items():
         match = _TENSOR.fullmatch(name)
         weight = f"{match['module']}.weight" if match else ""
-        if match is None or weight not in pairs.slots:
+        if match is None or weight not in pairs.slots or (match["table"] is None) == (weight == EMBEDDING.name):
             pairs.unknown.append(name)
             continue
-        half, stored = _half(match, tensor)
-        setattr(pairs.found.setdefault(weight, Pair()), half, stored)
+        pairs.put(weight, *_half(match, tensor))
     return {name: _low_rank(fields, name, up, down) for name, (up, down) in pairs.checked().items()}
 
 
-def _half(match: re.Match[str], tensor: SafetensorsTensor) -> tuple[str, StoredTensor]:
+def _half(match: re.Match[str], tensor: SafetensorsTensor) -> tuple[Half, StoredTensor]:
     """Which factor a tensor is. Of an embedding both are the other way round: A is `[rank, tokens]`, B `[hidden, rank]`."""
     if match["side"]:
         return _HALVES[match["side"]], tensor

@@ -89,7 +89,9 @@ def test_gain_that_its_file_can_hold(tmp_path: Path, gain):
 def test_gain_that_its_file_cannot_hold_is_refused(tmp_path: Path, gain):
     weights = tiny_weights(CONFIG, 1)
     weights["model.norm.weight"][5] = gain
-    with pytest.raises(MismatchError, match=r"model\.norm\.weight, element 5: gain does not survive being stored as gain - 1"):
+    with pytest.raises(
+        MismatchError, match=r"model\.norm\.weight, element 5: gain does not survive being stored as gain - 1"
+    ):
         write_hf_directory(tmp_path, CONFIG, weights.items(), "F32")
     assert not list(tmp_path.iterdir())
 

@@ -227,6 +227,8 @@ def test_config_reads(changes, field, value):
             "architectures: unknown architecture .*Gemma3ForCausalLM, found GemmaForCausalLM",
         ),
         ({"architectures": "absent", "model_type": "phi3"}, "model_type: unknown architecture .*found phi3"),
+        ({"architectures": "absent", "model_type": ["qwen3"]}, r"model_type: unknown architecture .*found \['qwen3'\]"),
+        ({"architectures": [{}]}, "architectures: unknown architecture"),
         ({"architectures": "absent", "model_type": "absent"}, "architectures: no architecture is named"),
         ({"architectures": ["LlamaForCausalLM"]}, "model_type: contradicts architectures .*llama, found qwen3"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rope_scaling: RoPE scaling .*found llama3"),

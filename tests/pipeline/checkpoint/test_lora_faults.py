@@ -155,12 +155,20 @@ def test_half_of_a_pair(tmp_path: Path):
         "base_model.model.model.layers.0.self_attn.q_proj.lora_B.bias",
         "base_model.model.lm_head.modules_to_save.weight",
         "base_model.model.model.layers.0.input_layernorm.weight",
+        "base_model.model.model.layers.0.self_attn.k_proj.lora_embedding_A",
+        "base_model.model.model.embed_tokens.lora_A.weight",
         "base_model.model.model.vision_tower.q_proj.lora_A.weight",
     ],
 )
 def test_tensor_that_matches_nothing_is_named(tmp_path: Path, name):
     line = refusal(peft_with(tmp_path / "p", lambda tensors: tensors.update({name: np.ones((4, 32), np.float32)})))
     assert line == f"adapter_model.safetensors: {name}: matches no tensor of the model"
+
+
+def test_two_tensors_for_one_half(tmp_path: Path):
+    name = A0.removeprefix("base_model.model.")
+    line = refusal(peft_with(tmp_path / "p", lambda tensors: tensors.update({name: tensors[A0]})))
+    check(line, rf"{name}: changes the same weight as {A0}|{A0}: changes the same weight as {name}")
 
 
 def test_gguf_tensor_that_matches_nothing_is_named(tmp_path: Path):
