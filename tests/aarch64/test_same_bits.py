@@ -7,29 +7,43 @@ import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from pipeline.checkpoint.noise import write_hf_directory
-from pipeline.checkpoint.open import open_checkpoint
+from pipeline.checkpoint.noise import NoiseCheckpoint
 from pipeline.engineset.vendor_config import vendor_files
 from pipeline.native import Runner
 from pipeline.toolchain.options import CompileOptions
 from pipeline.toolchain.reference import compile_model
-from tests.helpers.tiny import tiny_config, tiny_weights
+from tests.helpers.tiny import tiny_config
 
 BUILD = Path(__file__).parents[2] / "build" / "aarch64"
 TOKENS = [int(token) for token in np.random.default_rng(3).integers(3, 1000, 150)]
 
 
-@pytest.fixture(scope="module", params=["llama", "qwen2", "qwen3"])
+SLIDING = {"layer_types": ("sliding_attention", "full_attention"), "sliding_window": 50, "rope_local_theta": 1e4}
+SETS: list[tuple[str, str, str, dict[str, Any]]] = [
+    ("llama", "bf16", "bf16", {}),
+    ("qwen2", "bf16", "bf16", {}),
+    ("qwen3", "bf16", "bf16", {}),
+    ("qwen2", "s8", "bf16", {}),
+    ("llama", "s4", "s8", {}),
+    ("gemma3", "s8", "s8", SLIDING),
+]
+
+
+@pytest.fixture(scope="module", params=SETS, ids=lambda one: "-".join(one[:3]))
 def engine_set(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    arch, weights, post, fields = request.param
     directory = tmp_path_factory.mktemp("tiny")
-    config = tiny_config(request.param, head_dim=48)
-    write_hf_directory(directory / "hf", config, tiny_weights(config, 1).items(), "BF16")
-    options = CompileOptions(kv_cache_len=192, prefill_len=64, layout_seed=5)
-    compile_model(open_checkpoint(directory / "hf"), directory / "set", options)
+    config = tiny_config(arch, head_dim=48, **fields)
+    source = NoiseCheckpoint(config, 1)
+    options = CompileOptions(
+        kv_cache_len=192, prefill_len=64, layout_seed=5, weight_type=weights, post_weight_type=post
+    )
+    compile_model(source, directory / "set", options)
     for name, content in vendor_files("tiny", config, options.prefill_len, None).items():
         (directory / "set" / name).write_bytes(content)
     yield directory / "set"
