@@ -101,6 +101,15 @@ def test_search_is_the_best_of_its_32(rule: tuple[IntegerCodec, Scales], values:
         assert stored[row, group] == candidates[int(np.argmin(errors))]
 
 
+@pytest.mark.parametrize("step", [33, 32])
+def test_the_last_candidate_is_33_of_64(step: int) -> None:
+    """Most values are multiples of `step`: 33 is what j = 31 gives of 448 / 7, and 32 is no candidate."""
+    values = np.tile(np.arange(-7, 8, dtype=np.float32) * step, (1, 1400))
+    values[0, 0] = 448
+    scales = Scales("fp16", 1 << 20, 7.0, False)
+    assert search_scales(values, scales, integer_codec("s4")).tolist() == [[33]]
+
+
 def error(run: Float32, scale: float, kind: IntegerCodec) -> float:
     q = np.clip(np.rint(run / np.float32(scale)), kind.low, kind.high)
     return float(np.square(run.astype(np.float64) - q * scale).sum())
