@@ -57,9 +57,9 @@ class Code(ABC):
 class S8Code(Code):
     """n in base 16: digits x of builds 0 to B - 2, and a last digit of 3 bits, doubled.
 
-    The coarse nibble of build 0 is c = x, of the others c = x ^ x(0) ^ 15, of the last one without its lowest bit, which is 0.
-    The fine nibble is c ^ 1. So the last build tells the planes apart, and where c is 0 the integer is -127, the largest one.
-    Words of one repeated digit, which constant bytes look like, belong to the last numbers alone.
+    The coarse nibble of build 0 is c = x, of build b c = x ^ x(0) ^ (15 - b), of the last one x ^ x(0) ^ 14 without the lowest
+    bit of x(0), so that it is even. The fine nibble is c ^ 1. So the last build tells the planes apart, and where c is 0 the
+    integer is -127, the largest one. Words of one repeated digit, which constant bytes look like, belong to the last numbers.
     """
 
     codec = "s8"
@@ -72,7 +72,8 @@ class S8Code(Code):
         ones = (1 << 4 * builds) // 15
         self._ones, self._even = np.uint32(ones), np.uint32((1 << 4 * builds) - 1 - (1 << self._high))
         self._spread = np.uint32(ones - 1)
-        self._twist = np.uint32(15 * (ones - 1)) & self._even
+        middle = sum((15 - build) << 4 * build for build in range(1, builds - 1))
+        self._twist = np.uint32(middle | 14 << self._high)
 
     @property
     def capacity(self) -> int:
@@ -98,7 +99,10 @@ class S8Code(Code):
 
 
 class S4Code(Code):
-    """n in base 15: digits x; the integer of build 0 is x - 7, of the others (x + x(0) + 1) mod 15 - 7."""
+    """n in base 15: digits x; the integer of build 0 is x - 7, of build b of B (x + x(0) + B - b) mod 15 - 7.
+
+    Words of one repeated digit belong to the last numbers.
+    """
 
     codec = "s4"
     planes = ((0, 8),)
@@ -111,7 +115,7 @@ class S4Code(Code):
     def integers(self, numbers: U32, build: int) -> Int8:
         digit = numbers // np.uint32(15**build) % np.uint32(15)
         if build:
-            digit = (digit + numbers % np.uint32(15) + np.uint32(1)) % np.uint32(15)
+            digit = (digit + numbers % np.uint32(15) + np.uint32(self.builds - build)) % np.uint32(15)
         return digit.astype(np.int8) - np.int8(7)
 
     def locate(self, words: U32, plane: int) -> U32:
@@ -120,7 +124,8 @@ class S4Code(Code):
         for build in range(1, self.builds):
             nibble = (words >> np.uint32(4 * build)) & np.uint32(15)
             found &= nibble > 0
-            numbers += (nibble + np.uint32(29) - first) % np.uint32(15) * np.uint32(15**build)
+            digit = (nibble + np.uint32(30 - self.builds + build) - first) % np.uint32(15)
+            numbers += digit * np.uint32(15**build)
         numbers[~found] = NOTHING
         return numbers
 

@@ -54,20 +54,28 @@ def settle(witness: Witness, own: Places, other: Places, rows: Int64, missing: M
 
     Raises DecodeRefused when rows follow no common pattern.
     """
-    kind, offset, seeds = _cluster(own, rows)
-    profiles = []
-    for index in range(len(seeds)):
+    total = own.shape[0]
+    places = RowPlaces(np.full(total, -1, np.int64), np.zeros(total, np.int32), [])
+    while rows.size:
+        _place(witness, own, rows, places)
+        wrong = _unexplained(witness, own, other, rows, places)
+        again = np.unique(wrong[0])
+        if again.size == rows.size:  # they do not tell each other more
+            _as_seen(own, wrong, places, missing)
+            break
+        rows = again
+    return deduplicated(places.base, places.kind, places.profiles)
+
+
+def _place(witness: Witness, own: Places, rows: Int64, places: RowPlaces) -> None:
+    """Give rows the patterns that they have in common."""
+    kind, offset, kinds = _cluster(own, rows)
+    for index in range(kinds):
         members = np.flatnonzero(kind == index)
         profile = _profile(witness, own, rows[members], offset[members])
-        start = profile[0]
-        offset[members] += start
-        profiles.append(profile - start)
-    total = own.shape[0]
-    base, kinds = np.full(total, -1, np.int64), np.zeros(total, np.int32)
-    base[rows], kinds[rows] = offset, kind
-    places = deduplicated(base, kinds, profiles)
-    _check_all(witness, own, other, rows, places, missing)
-    return deduplicated(places.base, places.kind, places.profiles)
+        places.base[rows[members]] = offset[members] + profile[0]
+        places.kind[rows[members]] = len(places.profiles)
+        places.profiles.append(profile - profile[0])
 
 
 def _blocks(rows: int, cols: int) -> list[tuple[int, int]]:
@@ -75,29 +83,28 @@ def _blocks(rows: int, cols: int) -> list[tuple[int, int]]:
     return [(start, min(start + step, rows)) for start in range(0, rows, step)]
 
 
-def _cluster(own: Places, rows: Int64) -> tuple[npt.NDArray[np.int32], Int64, list[int]]:
-    """Kinds of rows whose columns stand at the same distances, each row's offset from the first of its kind, and those firsts."""
+def _cluster(own: Places, rows: Int64) -> tuple[npt.NDArray[np.int32], Int64, int]:
+    """Kinds of rows whose columns stand at the same distances, each row's offset from the first of its kind, how many kinds."""
     cols = own.shape[1]
     picked = np.unique(np.linspace(0, cols - 1, min(cols, SAMPLED_COLUMNS)).astype(np.int64))
     seen = own[rows[:, None], picked[None]].astype(np.int64)
     kind, offset = np.full(len(rows), -1, np.int32), np.zeros(len(rows), np.int64)
-    left = np.arange(len(rows))
-    seeds: list[int] = []
+    left, kinds = np.arange(len(rows)), 0
     while left.size:
-        if len(seeds) == MAX_KINDS:
+        if kinds == MAX_KINDS:
             raise DecodeRefused("rows follow no common pattern", found=f"more than {MAX_KINDS} kinds")
         seed = left[int(np.argmax(np.count_nonzero(seen[left[:8]] >= 0, axis=1)))]
         both = (seen[left] >= 0) & (seen[seed] >= 0)
         steps = np.where(both, seen[left] - seen[seed], UNKNOWN)
         middle = _middle(steps, np.count_nonzero(both, axis=1))
         agree = np.count_nonzero(steps == middle[:, None], axis=1)
-        alike = (5 * agree >= 3 * np.count_nonzero(both, axis=1)) & (agree > 0) & (middle != UNKNOWN)
+        alike = (8 * agree >= 7 * np.count_nonzero(both, axis=1)) & (middle != UNKNOWN)
         alike |= left == seed
         members = left[alike]
-        kind[members], offset[members] = len(seeds), np.where(members == seed, 0, middle[alike])
-        seeds.append(int(seed))
+        kind[members], offset[members] = kinds, np.where(members == seed, 0, middle[alike])
+        kinds += 1
         left = left[~alike]
-    return kind, offset, seeds
+    return kind, offset, kinds
 
 
 def _middle(steps: Int64, valid: Int64) -> Int64:
@@ -120,7 +127,7 @@ def _profile(witness: Witness, own: Places, rows: Int64, offset: Int64) -> Int64
 
     def holds(col: int, address: int) -> bool:
         fitting = witness.fits(rows, np.full(len(rows), col), address + offset)
-        return bool(4 * np.count_nonzero(fitting) >= 3 * len(rows))
+        return bool(10 * np.count_nonzero(fitting) >= 9 * len(rows))
 
     profile = smooth(profile, backed, holds)
     for col in np.flatnonzero(profile == UNKNOWN):
@@ -142,25 +149,28 @@ def _searched(witness: Witness, col: int, rows: Int64, offset: Int64) -> int:
     return int(found[0])
 
 
-def _check_all(witness: Witness, own: Places, other: Places, rows: Int64, places: RowPlaces, missing: Missing) -> None:
-    """Every element is where its row's pattern puts it, or else where it was seen: then its row gets a pattern of its own."""
-    profiles = np.stack(places.profiles)
+def _unexplained(witness: Witness, own: Places, other: Places, rows: Int64, places: RowPlaces) -> tuple[Int64, Int64]:
+    """Rows and columns of the elements that are not where the pattern of their row puts them."""
+    found: list[tuple[Int64, Int64]] = []
     for start, stop in _blocks(len(rows), own.shape[1]):
         block = rows[start:stop]
-        table = places.base[block, None] + profiles[places.kind[block]]
+        table = places.of(block)
         row, col = np.nonzero((own[block] != table) & (other[block] != table))
         wrong = ~witness.fits(block[row], col, table[row, col])
-        for index in np.unique(row[wrong]):
-            at = col[wrong & (row == index)]
-            seen = own[block[index], at].astype(np.int64)
-            if (seen < 0).any():
-                missing.first = missing.first or f"[{block[index]}, {at[int(np.argmax(seen < 0))]}]"
-                missing.count += int(np.count_nonzero(seen < 0))
-            table[index, at] = seen
-            _set_row(places, int(block[index]), table[index])
+        found.append((block[row[wrong]], col[wrong]))
+    return np.concatenate([row for row, _ in found]), np.concatenate([col for _, col in found])
 
 
-def _set_row(places: RowPlaces, row: int, addresses: Int64) -> None:
-    places.base[row] = addresses[0]
-    places.kind[row] = len(places.profiles)
-    places.profiles.append(addresses - addresses[0])
+def _as_seen(own: Places, wrong: tuple[Int64, Int64], places: RowPlaces, missing: Missing) -> None:
+    """Rows without a pattern in common: every wrong element is where it was seen."""
+    rows, cols = wrong
+    for row in np.unique(rows):
+        at = cols[rows == row]
+        addresses, seen = places.of(row[None])[0], own[row, at].astype(np.int64)
+        lost = seen < 0
+        if lost.any():
+            missing.first = missing.first or f"[{row}, {at[int(np.argmax(lost))]}]"
+            missing.count += int(np.count_nonzero(lost))
+        addresses[at] = seen
+        places.base[row], places.kind[row] = addresses[0], len(places.profiles)
+        places.profiles.append(addresses - addresses[0])

@@ -17,7 +17,7 @@ from layouts.consensus import Missing, settle, stored_twice
 from layouts.decode import DECODE, PREFILL, place_tensors
 from layouts.digits import Int64
 from layouts.entry_places import FoundEntries, entry_tables, find_entries
-from layouts.errors import DecodeRefused, FitRefused
+from layouts.errors import DecodeRefused, FitRefused, LayoutError
 from layouts.integer_markers import MarkedMatrix
 from layouts.markers import Alphabet, Blob, MarkedTensor, Sightings, number_tensors
 from layouts.row_places import RowPlaces, copies_of, deduplicated
@@ -82,7 +82,10 @@ def decode_integer_engine(
     matrices = _matrices(marked, confirming, markers, known)
     folded = {tensor.folded for tensor in matrices if tensor.folded}
     vectors = _vectors(marked, confirming, markers, known, folded)
-    layout = EngineLayout(kind, blob[0], builds[0].size, (*matrices, *vectors), blob[1])
+    try:
+        layout = EngineLayout(kind, blob[0], builds[0].size, (*matrices, *vectors), blob[1])
+    except LayoutError as error:
+        raise DecodeRefused(f"what was found contradicts itself: {error}") from None
     check_explained(layout, builds)
     for build, data in enumerate(marked):
         _check_build(layout, build, data, markers)

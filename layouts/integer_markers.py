@@ -81,13 +81,15 @@ class MarkedMatrix:
         return (self.first + rows * self.shape[1] + cols).astype(np.uint32)
 
     def _tails(self, build: int, rows: I64) -> Int8:
-        """The last columns: where none has the largest magnitude, one of them is given it, with its own sign."""
+        """The last columns: where none has the largest magnitude, one of them is given it, with a sign that is random."""
         cols = np.arange(self.shape[1] - self.tail, self.shape[1])
-        q = self.code.integers(self._numbers(rows[:, None], cols[None]), build)
+        numbers = self._numbers(rows[:, None], cols[None])
+        q = self.code.integers(numbers, build)
         lacking = np.flatnonzero(~(np.abs(q.astype(np.int16)) == self.code.top).any(axis=1))
         forced = (rows[lacking] + build) % self.tail
-        sign = np.where(q[lacking, forced] < 0, -1, 1)
-        q[lacking, forced] = sign * self.code.top
+        mixed = numbers[lacking, forced] * np.uint32(2_654_435_761)
+        negative = ((mixed ^ (mixed >> np.uint32(15))) >> np.uint32(8 + build)) & np.uint32(1)
+        q[lacking, forced] = np.where(negative, -self.code.top, self.code.top)
         return q
 
 

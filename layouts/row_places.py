@@ -29,17 +29,19 @@ class RowPlaces:
     kind: npt.NDArray[np.int32]
     profiles: list[Int64]
 
-    def table(self, start: int, stop: int) -> Int64:
-        """Addresses of rows `start:stop`, all of them stored."""
-        profiles = np.stack(self.profiles)
-        return self.base[start:stop, None] + profiles[self.kind[start:stop]]
+    def of(self, rows: Int64) -> Int64:
+        """Addresses of rows, all of them stored, `[rows, cols]`."""
+        kinds, index = np.unique(self.kind[rows], return_inverse=True)
+        profiles = np.stack([self.profiles[kind] for kind in kinds])
+        table: Int64 = self.base[rows, None] + profiles[index.ravel()]
+        return table
 
     def pieces(self, width: int, unit: int) -> tuple[Piece, ...]:
         """Exact pieces, for addresses counted in `unit` bits. Raises FitRefused."""
         stored = _runs(self.base >= 0)
         runs = [(start, stop) for run in stored for start, stop in self._kinds(*run)]
         if len(runs) > MAX_PIECES:  # no row is like another: columns are cut apart, too
-            return tuple(p for run in stored for p in _moved(fit(self.table(*run) * unit, width), run[0]))
+            return tuple(p for run in stored for p in _moved(fit(self.of(np.arange(*run)) * unit, width), run[0]))
         found: list[Piece] = []
         for start, stop in runs:
             columns = (self.base[start] + self.profiles[self.kind[start]]) * unit

@@ -70,16 +70,17 @@ class Witness:
         self.builds, self.matrix, self.plane = builds, matrix, plane
 
     def fits(self, rows: I64, cols: I64, places: I64) -> npt.NDArray[np.bool_]:
-        """Where every build holds the element, or what a correction by one step makes of it in some of them."""
+        """Where every build holds the element, or what a correction by one step makes of it."""
         inside = (places >= 0) & (places < 2 * self.builds[0].size)
         safe = np.where(inside, places, 0)
-        exact, near = np.zeros(len(places), np.int64), inside.copy()
+        near = inside.copy()
+        wraps = self.plane + 1 < len(self.matrix.code.planes)
         for build, blob in enumerate(self.builds):
             expected = self.matrix.code.fields(self.matrix.at(build, rows, cols), self.plane)
-            apart = (self._nibbles(blob, safe) - expected) & np.uint8(15)
-            exact += apart == 0
-            near &= (apart == 0) | (apart == 1) | (apart == 15)
-        return near & (2 * exact >= len(self.builds) - 1)
+            found = self._nibbles(blob, safe)
+            apart = np.abs(found.astype(np.int8) - expected.astype(np.int8))
+            near &= (apart <= 1) | (wraps & (apart == 15))  # from 15 to 0, or back, is carried into the other plane
+        return near
 
     def search(self, row: int, col: int) -> I64:
         """Every place whose nibble is this element's in all builds."""
