@@ -64,7 +64,7 @@ class ScoreResult:
 
     nll : float64 `[n - 1]`, -log p(tokens[i + 1] | tokens[..i]) in nats, the runner's exact bits
     positions : n, also the rows of the logits file
-    logits : file of bf16 bits, uint16 little-endian `[n, vocab]`, if one was asked for
+    logits : file of bf16 bits, uint16 little-endian `[n, rows of the head]`, if one was asked for
     """
 
     nll: npt.NDArray[np.float64]

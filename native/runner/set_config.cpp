@@ -129,12 +129,6 @@ std::vector<std::uint64_t> windows(const Fields& fields, std::size_t layers) {
     return list;
 }
 
-Vocabulary vocabulary(const Fields& fields, const fs::path& directory) {
-    const std::uint64_t tokens = fields.count("tokens_embed_num", kMaxDimension);
-    if (!fields.has("filename_vocab_keep")) return Vocabulary(tokens);
-    return read_vocabulary(tokens, existing(directory, fields.text("filename_vocab_keep")));
-}
-
 void add_eos(const Fields& fields, const json& value, SetConfig& config) {
     const bool whole = value.is_number_integer() && value.get<std::int64_t>() >= 0;
     if (!whole || value.get<std::uint64_t>() >= config.vocabulary.tokens()) {
@@ -184,10 +178,14 @@ SetConfig read_set_config(const fs::path& directory) {
     config.windows = windows(fields, config.layers.size());
     config.post = existing(directory, fields.text("filename_post_axmodel"));
     config.embedding = existing(directory, fields.text("filename_tokens_embed"));
-    config.vocabulary = vocabulary(fields, directory);
+    config.vocabulary = Vocabulary(fields.count("tokens_embed_num", kMaxDimension));
     config.hidden = fields.count("tokens_embed_size", kMaxDimension);
     read_eos(fields, config);
     check_embedding(config);
+    if (fields.has("filename_vocab_keep")) {
+        const fs::path kept = existing(directory, fields.text("filename_vocab_keep"));
+        config.vocabulary = read_vocabulary(config.vocabulary.tokens(), kept);
+    }
     const fs::path post_config =
         inside(directory, fields.has("post_config_path") ? fields.text("post_config_path") : "post_config.json");
     if (fs::exists(post_config)) config.sampling = read_sampling(Fields(post_config));

@@ -121,6 +121,27 @@ def integer_engine(codec: str, spoil: Callable[[Code], None] | None = None) -> t
     return Group(*slots, code.encode()), b"\x3c" * 36
 
 
+def test_bytes_of_an_integer_matrix_are_as_documented(tmp_path: Path) -> None:
+    """Version 2 written out by hand; the simulator takes it and finds 3 * 5 integers and 3 scales where it says."""
+    header = b"RNEU" + struct.pack("<10I20x", 2, 648, 2, 7, 1, 0, 2, 1, 3, 3)
+    tensor = struct.pack("<12I", 3, 3, 5, 128, 0, 1, 1, 1, 2, 1, 0, 0)
+    places = [(32, 20, 4, 5), (96, 20, 4, 5), (192, 32, 0, 1)]
+    pieces = [
+        struct.pack("<IIQIIqIIqII72x", 0, 3, base, 1, 1, row, 3, 0, col, cols, 0) for base, row, col, cols in places
+    ]
+    operations = [struct.pack("<12I", 1, 0, 0, *[0] * 9), struct.pack("<12I", 4, 0, 1, 0, 0xFFFFFFFF, *[0] * 7)]
+    operations.append(struct.pack("<12I", 2, 1, 0, *[0] * 9))
+    group, _ = integer_engine("s8")
+    assert group.microcode == header + bytes.fromhex("05000000 03000000") + tensor + b"".join(pieces + operations)
+    # fine 1, 2, 3, 4, 5 and coarse 8, 7, 8, 9, 8 in every row; scales 1, 2, 4
+    number = sum((0x54321 << 20 * r) << 32 | (0x89878 << 20 * r) << 96 for r in range(3))
+    number |= sum(scale << (192 + 32 * r + 16) for r, scale in enumerate((0x3F80, 0x4000, 0x4080)))
+    path = write_engine(tmp_path / "whole.axmodel", [group], number.to_bytes(36, "little"))
+    with card() as one:
+        found = one.load(path).run(0, {"input": np.full((1, 5), 0x3F80, np.uint16)})["output"]
+    assert found.tolist() == [0x4170, 0x41F0, 0x4270]  # 15, 30, 60: 1 + (2 - 16) + 3 + (4 + 16) + 5 = 15
+
+
 # Header 64, registers 8, tensor 48 (at 72), pieces 128 each (at 120, 248, 376), of which 8 to 15 are the base, 24 to 31
 # and 32 to 35 stride and size of the first digit.
 INTEGERS = [
