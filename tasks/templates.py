@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,7 +79,9 @@ class ConfirmTemplate(EngineSetTask):
 
     def work(self) -> None:
         confirming = paths.marker_directory(self.build, self.job, self.job.marker_plan.confirm)
-        confirm_template(paths.template_directory(self.build, self.job), self.layouts(), confirming)
+        corrected = confirm_template(paths.template_directory(self.build, self.job), self.layouts(), confirming)
+        if count := sum(corrected.values()):
+            print(f"template: {count} elements are one step off, as its compiler corrects", file=sys.stderr, flush=True)
         write_seal(paths.confirmed_path(self.build, self.job), self._relied_on(), self.job.hashes)
 
     def _relied_on(self) -> list[Path]:
