@@ -88,7 +88,14 @@ class Job:
     @property
     def template_model(self) -> ModelConfig:
         """Dimensions that the templates are, or will be, compiled for."""
-        return self.checkpoint.config if self.template is None else self.template.model
+        if self.template is not None:
+            return self.template.model
+        return (self.template_weights or self.checkpoint).config
+
+    @cached_property
+    def template_weights(self) -> Checkpoint | None:
+        """What the templates are to be compiled from, None for noise or where they are finished."""
+        return None if self.template_source is None else open_weights(self.template_source, kept=self.kept)
 
     @cached_property
     def source_hashes(self) -> dict[str, str]:

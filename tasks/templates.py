@@ -10,7 +10,6 @@ import luigi
 
 from pipeline.axmodel.describe import describe_directory
 from pipeline.engineset.names import engine_file
-from pipeline.engineset.sources import open_weights
 from pipeline.errors import ToolchainError
 from pipeline.files import write_json
 from pipeline.refit.plan import all_plans
@@ -39,11 +38,10 @@ class CompileTemplate(EngineSetTask):
         job, directory = self.job, paths.template_directory(self.build, self.job)
         if job.template_directory is not None:
             raise ToolchainError(f"the template is not as it was compiled: {self.damage()}", file=directory)
-        if job.template_origin is None or job.template_source is None:
+        if job.template_weights is None:
             compile_template(job.toolchain, job.template_model, job.options, directory)
         else:
-            weights = open_weights(job.template_source, kept=job.kept)
-            compile_directory(job.toolchain, weights, job.options, directory, origin=job.template_origin)
+            compile_directory(job.toolchain, job.template_weights, job.options, directory, origin=job.template_origin)
 
 
 class WalkTemplate(EngineSetTask):

@@ -192,6 +192,16 @@ def test_finished_templates_of_other_dimensions(tmp_path: Path, whole: Tiny, fie
     check_refusal(tiny, tiny.luigi(), [reason])
 
 
+def test_templates_compiled_from_another_family(tmp_path: Path) -> None:
+    tiny = make_tiny(tmp_path)
+    make_tiny(tmp_path / "base", "qwen3", intermediate_size=96, vocab_size=70)
+    write_config(tiny.config, "qwen2", checkpoint={"path": "base/tiny.gguf"})
+    sides = ("architecture", "qwen3", "qwen2"), ("intermediate_size", 96, 864), ("vocab_size", 70, 1000)
+    check_refusal(
+        tiny, tiny.luigi(), [rf"tiny\.gguf: {f}: the template has {a}, the source has {b}" for f, a, b in sides]
+    )
+
+
 def test_templates_that_are_not_there(tmp_path: Path) -> None:
     tiny = make_tiny(tmp_path)
     tiny.config.write_text(
