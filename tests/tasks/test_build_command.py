@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.integer_sets import low_rank, write_peft
 from tests.helpers.sets import BIN, ROOT, Tiny, build_tiny, built, contents, engineset, make_tiny
+from tests.helpers.tiny import tiny_config
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +83,30 @@ def test_another_source_reuses_templates_and_layouts(tiny: Tiny, tmp_path: Path)
     assert tiny.set.resolve() != before
     assert before.is_dir()
     assert built(tiny) == before, "the link follows the set that was asked for last"
+
+
+def test_adapter_leaves_nothing_in_templates(tiny: Tiny, tmp_path: Path) -> None:
+    """A, then A with an adapter, then A; then an adapter of scale 0, whose engines are those of A."""
+    plain, directory = contents(tiny.set), built(tiny)
+    adapter = write_peft(
+        tmp_path / "adapter", low_rank(tiny_config("qwen2"), ["model.layers.1.mlp.up_proj.weight"], 1), 6
+    )
+    merged = built(tiny, "--lora", adapter, "--lora-scale", 0.5)
+    assert merged != directory
+    changed = {name for name, data in contents(merged).items() if data != plain[name]}
+    assert changed == {"qwen2_p8_l1_together.axmodel", "manifest.json"}
+    shutil.rmtree(directory)
+    assert built(tiny) == directory
+    assert contents(directory) == plain
+    nothing = built(tiny, "--lora", adapter, "--lora-scale", 0)
+    assert {name for name, data in contents(nothing).items() if data != plain[name]} == {"manifest.json"}
+    assert engineset("verify", merged).returncode == 0
+    (adapter / "adapter_model.safetensors").rename(tmp_path / "gone")
+    result = engineset("verify", merged)
+    assert result.returncode == 1
+    assert len(result.stderr.splitlines()) == 1
+    assert "adapter_model.safetensors" in result.stderr
+    assert built(tiny) == directory
 
 
 def test_deleted_set_is_built_again(tmp_path: Path) -> None:
