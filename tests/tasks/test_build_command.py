@@ -101,11 +101,13 @@ def test_adapter_leaves_nothing_in_templates(tiny: Tiny, tmp_path: Path) -> None
     nothing = built(tiny, "--lora", adapter, "--lora-scale", 0)
     assert {name for name, data in contents(nothing).items() if data != plain[name]} == {"manifest.json"}
     assert engineset("verify", merged).returncode == 0
+    moved = shutil.copytree(adapter, tmp_path / "moved")
     (adapter / "adapter_model.safetensors").rename(tmp_path / "gone")
     result = engineset("verify", merged)
     assert result.returncode == 1
     assert len(result.stderr.splitlines()) == 1
     assert "adapter_model.safetensors" in result.stderr
+    assert engineset("verify", merged, "--lora", moved).returncode == 0
     assert built(tiny) == directory
 
 
