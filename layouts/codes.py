@@ -57,9 +57,10 @@ class Code(ABC):
 class S8Code(Code):
     """n in base 16: digits x of builds 0 to B - 2, and a last digit of 3 bits, doubled.
 
-    The coarse nibble of build 0 is c = x, of build b c = x ^ x(0) ^ (15 - b), of the last one x ^ x(0) ^ 14 without the lowest
-    bit of x(0), so that it is even. The fine nibble is c ^ 1. So the last build tells the planes apart, and where c is 0 the
-    integer is -127, the largest one. Words of one repeated digit, which constant bytes look like, belong to the last numbers.
+    The coarse nibble of build 0 is c = x, of build b c = x ^ (b + 1) x(0) ^ (15 - b), the product in GF(16); in the last build
+    ^ 14 and without the lowest bit of the product, so that c is even. The fine nibble is c ^ 1. So the last build tells the
+    planes apart, and where c is 0 the integer is -127, the largest one. Neighbours differ by another amount in every build, so
+    that none looks like another that was corrected.
     """
 
     codec = "s8"
@@ -68,45 +69,53 @@ class S8Code(Code):
 
     def __init__(self, builds: int) -> None:
         super().__init__(builds)
-        self._high = 4 * (builds - 1)
-        ones = (1 << 4 * builds) // 15
-        self._ones, self._even = np.uint32(ones), np.uint32((1 << 4 * builds) - 1 - (1 << self._high))
-        self._spread = np.uint32(ones - 1)
+        self._high, ones = 4 * (builds - 1), ((1 << 4 * builds) - 1) // 15
+        self._ones, self._low = np.uint32(ones), np.uint32((1 << self._high) - 1)
         middle = sum((15 - build) << 4 * build for build in range(1, builds - 1))
-        self._twist = np.uint32(middle | 14 << self._high)
+        even = (1 << 4 * builds) - 1 - (1 << self._high)
+        mixed = [sum(_product(build + 1, digit) << 4 * build for build in range(1, builds)) for digit in range(16)]
+        self._mixed = np.array([(word & even) ^ middle ^ 14 << self._high for word in mixed], np.uint32)
 
     @property
     def capacity(self) -> int:
         return 1 << 4 * self.builds - 1
 
     def integers(self, numbers: U32, build: int) -> Int8:
-        coarse = ((self._words(numbers) >> np.uint32(4 * build)) & np.uint32(15)).astype(np.uint8)
+        words = (numbers & self._low) | (numbers & ~self._low) << np.uint32(1)
+        words ^= self._mixed[numbers & np.uint32(15)]
+        coarse = ((words >> np.uint32(4 * build)) & np.uint32(15)).astype(np.uint8)
         return (((coarse ^ np.uint8(8)) << np.uint8(4)) | (coarse ^ np.uint8(1))).view(np.int8)
 
     def locate(self, words: U32, plane: int) -> U32:
         coarse = words if plane else words ^ self._ones
-        x = coarse ^ self._twist ^ ((coarse & np.uint32(15)) * self._spread & self._even)
-        low = np.uint32((1 << self._high) - 1)
-        numbers: U32 = (x & low) | ((x >> np.uint32(self._high + 1)) << np.uint32(self._high))
+        x = coarse ^ self._mixed[coarse & np.uint32(15)]
+        numbers: U32 = (x & self._low) | ((x >> np.uint32(1)) & ~self._low)
         numbers[(coarse >> np.uint32(self._high)) & np.uint32(1) == 1] = NOTHING
         return numbers
 
-    def _words(self, numbers: U32) -> U32:
-        low = np.uint32((1 << self._high) - 1)
-        x = (numbers & low) | ((numbers >> np.uint32(self._high)) << np.uint32(self._high + 1))
-        words: U32 = x ^ self._twist ^ ((numbers & np.uint32(15)) * self._spread & self._even)
-        return words
+
+def _product(a: int, b: int) -> int:
+    """In GF(16), modulo x^4 + x + 1."""
+    product = 0
+    for bit in range(4):
+        if b >> bit & 1:
+            product ^= a << bit
+    for bit in (6, 5, 4):
+        if product >> bit & 1:
+            product ^= 0b10011 << bit - 4
+    return product
 
 
 class S4Code(Code):
-    """n in base 15: digits x; the integer of build 0 is x - 7, of build b of B (x + x(0) + B - b) mod 15 - 7.
+    """n in base 15: digits x; the integer of build b of B is (x + f x(0) + B - b) mod 15 - 7 with a factor f, of build 0 x - 7.
 
-    Words of one repeated digit belong to the last numbers.
+    Neighbours differ by another amount in every build here, too.
     """
 
     codec = "s4"
     planes = ((0, 8),)
     top = 7
+    _factors = (0, 2, 4, 7, 8, 11, 13, 14)
 
     @property
     def capacity(self) -> int:
@@ -115,17 +124,18 @@ class S4Code(Code):
     def integers(self, numbers: U32, build: int) -> Int8:
         digit = numbers // np.uint32(15**build) % np.uint32(15)
         if build:
-            digit = (digit + numbers % np.uint32(15) + np.uint32(self.builds - build)) % np.uint32(15)
+            shift = numbers % np.uint32(15) * np.uint32(self._factors[build]) + np.uint32(self.builds - build)
+            digit = (digit + shift) % np.uint32(15)
         return digit.astype(np.int8) - np.int8(7)
 
     def locate(self, words: U32, plane: int) -> U32:
-        first = words & np.uint32(15)
-        numbers, found = first - np.uint32(1), first > 0
+        first = (words & np.uint32(15)) - np.uint32(1)
+        numbers, found = first.copy(), first < 15
         for build in range(1, self.builds):
             nibble = (words >> np.uint32(4 * build)) & np.uint32(15)
             found &= nibble > 0
-            digit = (nibble + np.uint32(30 - self.builds + build) - first) % np.uint32(15)
-            numbers += digit * np.uint32(15**build)
+            back = np.uint32(15 - self._factors[build]) * first + np.uint32(14 + 15 - self.builds + build)
+            numbers += (nibble + back) % np.uint32(15) * np.uint32(15**build)
         numbers[~found] = NOTHING
         return numbers
 

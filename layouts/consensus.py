@@ -20,6 +20,9 @@ from layouts.smooth import UNKNOWN, smooth
 SAMPLED_COLUMNS = 64
 SAMPLED_ROWS = 48
 MAX_KINDS = 1024
+MAX_JOINED = 64
+FEW = 3
+UNFIT, NEVER = 1 << 32, 1 << 62
 BLOCK = 1 << 18
 
 Flags = npt.NDArray[np.bool_]
@@ -46,6 +49,9 @@ def stored_twice(lowest: Places, highest: Places) -> Flags:
 def settle(witness: Witness, own: Places, other: Places, rows: Int64, missing: Missing) -> RowPlaces:
     """Places of some rows.
 
+    Rows with elements that were seen elsewhere than their pattern puts them are looked at again, by themselves, for as long as
+    that makes any of them better.
+
     Parameters
     ----------
     own, other : `[rows, cols]` of the whole matrix: the sightings that these places are among, and the other ones
@@ -56,26 +62,52 @@ def settle(witness: Witness, own: Places, other: Places, rows: Int64, missing: M
     """
     total = own.shape[0]
     places = RowPlaces(np.full(total, -1, np.int64), np.zeros(total, np.int32), [])
+    faults, every = np.full(total, NEVER), rows
     while rows.size:
+        before = places.base[rows], places.kind[rows]
         _place(witness, own, rows, places)
-        wrong = _unexplained(witness, own, other, rows, places)
-        again = np.unique(wrong[0])
-        if again.size == rows.size:  # they do not tell each other more
-            _as_seen(own, wrong, places, missing)
-            break
-        rows = again
+        found = _faults(witness, own, other, rows, places)
+        better = found < faults[rows]
+        faults[rows[better]] = found[better]
+        places.base[rows[~better]], places.kind[rows[~better]] = before[0][~better], before[1][~better]
+        rows = rows[better & (found > 0)]
+    _as_seen(witness, own, other, every[faults[every] >= UNFIT], places, missing)
     return deduplicated(places.base, places.kind, places.profiles)
 
 
+def _faults(witness: Witness, own: Places, other: Places, rows: Int64, places: RowPlaces) -> Int64:
+    """How wrong the pattern of each row is: elements that cannot be where it puts them, then those that were seen elsewhere."""
+    row, col = _seen_elsewhere(own, other, rows, places)
+    unfit = ~witness.fits(row, col, places.at(row, col))
+    weight = np.where(unfit, UNFIT, own[row, col] >= 0)
+    found: Int64 = np.bincount(row, weight, minlength=own.shape[0]).astype(np.int64)[rows]
+    return found
+
+
 def _place(witness: Witness, own: Places, rows: Int64, places: RowPlaces) -> None:
-    """Give rows the patterns that they have in common."""
+    """Give rows the patterns that they have in common, those of many rows first."""
     kind, offset, kinds = _cluster(own, rows)
-    for index in range(kinds):
+    for index in np.argsort(-np.bincount(kind, minlength=kinds), kind="stable"):
         members = np.flatnonzero(kind == index)
+        if len(members) < FEW and _join(witness, own, rows[members], places):
+            continue
         profile = _profile(witness, own, rows[members], offset[members])
         places.base[rows[members]] = offset[members] + profile[0]
         places.kind[rows[members]] = len(places.profiles)
         places.profiles.append(profile - profile[0])
+
+
+def _join(witness: Witness, own: Places, rows: Int64, places: RowPlaces) -> bool:
+    """Whether a pattern of other rows holds for all of these; they are given it then."""
+    seen = own[rows].astype(np.int64)
+    for index, profile in enumerate(places.profiles[:MAX_JOINED]):
+        steps = np.where(seen >= 0, seen - profile, UNKNOWN)
+        base = _middle(steps, np.count_nonzero(seen >= 0, axis=1))
+        row, col = np.repeat(rows, len(profile)), np.tile(np.arange(len(profile)), len(rows))
+        if witness.fits(row, col, (base[:, None] + profile).ravel()).all():
+            places.base[rows], places.kind[rows] = base, index
+            return True
+    return False
 
 
 def _blocks(rows: int, cols: int) -> list[tuple[int, int]]:
@@ -149,28 +181,27 @@ def _searched(witness: Witness, col: int, rows: Int64, offset: Int64) -> int:
     return int(found[0])
 
 
-def _unexplained(witness: Witness, own: Places, other: Places, rows: Int64, places: RowPlaces) -> tuple[Int64, Int64]:
-    """Rows and columns of the elements that are not where the pattern of their row puts them."""
+def _seen_elsewhere(own: Places, other: Places, rows: Int64, places: RowPlaces) -> tuple[Int64, Int64]:
+    """Rows and columns of the elements that were not seen where the pattern of their row puts them."""
     found: list[tuple[Int64, Int64]] = []
     for start, stop in _blocks(len(rows), own.shape[1]):
         block = rows[start:stop]
         table = places.of(block)
         row, col = np.nonzero((own[block] != table) & (other[block] != table))
-        wrong = ~witness.fits(block[row], col, table[row, col])
-        found.append((block[row[wrong]], col[wrong]))
+        found.append((block[row], col))
     return np.concatenate([row for row, _ in found]), np.concatenate([col for _, col in found])
 
 
-def _as_seen(own: Places, wrong: tuple[Int64, Int64], places: RowPlaces, missing: Missing) -> None:
-    """Rows without a pattern in common: every wrong element is where it was seen."""
-    rows, cols = wrong
-    for row in np.unique(rows):
-        at = cols[rows == row]
-        addresses, seen = places.of(row[None])[0], own[row, at].astype(np.int64)
+def _as_seen(witness: Witness, own: Places, other: Places, rows: Int64, places: RowPlaces, missing: Missing) -> None:
+    """Rows without a pattern in common: every element that cannot be where it is put is where it was seen."""
+    for row in rows:
+        at, col = _seen_elsewhere(own, other, row[None], places)
+        col = col[~witness.fits(at, col, places.at(at, col))]
+        addresses, seen = places.of(row[None])[0], own[row, col].astype(np.int64)
         lost = seen < 0
         if lost.any():
-            missing.first = missing.first or f"[{row}, {at[int(np.argmax(lost))]}]"
+            missing.first = missing.first or f"[{row}, {col[int(np.argmax(lost))]}]"
             missing.count += int(np.count_nonzero(lost))
-        addresses[at] = seen
+        addresses[col] = seen
         places.base[row], places.kind[row] = addresses[0], len(places.profiles)
         places.profiles.append(addresses - addresses[0])

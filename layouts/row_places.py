@@ -36,6 +36,14 @@ class RowPlaces:
         table: Int64 = self.base[rows, None] + profiles[index.ravel()]
         return table
 
+    def at(self, rows: Int64, cols: Int64) -> Int64:
+        """Addresses of single elements of stored rows."""
+        addresses = self.base[rows].copy()
+        for kind in np.unique(self.kind[rows]):
+            own = self.kind[rows] == kind
+            addresses[own] += self.profiles[kind][cols[own]]
+        return addresses
+
     def pieces(self, width: int, unit: int) -> tuple[Piece, ...]:
         """Exact pieces, for addresses counted in `unit` bits. Raises FitRefused."""
         stored = _runs(self.base >= 0)

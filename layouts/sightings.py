@@ -70,24 +70,26 @@ class Witness:
         self.builds, self.matrix, self.plane = builds, matrix, plane
 
     def fits(self, rows: I64, cols: I64, places: I64) -> npt.NDArray[np.bool_]:
-        """Where every build holds the element, or what a correction by one step makes of it."""
+        """Where every build holds the element, or what a correction by one step makes of it in all builds but one."""
         inside = (places >= 0) & (places < 2 * self.builds[0].size)
         safe = np.where(inside, places, 0)
-        near = inside.copy()
         wraps = self.plane + 1 < len(self.matrix.code.planes)
+        near, exact = inside.copy(), np.zeros(len(places), bool)
         for build, blob in enumerate(self.builds):
-            expected = self.matrix.code.fields(self.matrix.at(build, rows, cols), self.plane)
-            found = self._nibbles(blob, safe)
+            found, expected = self._nibbles(blob, safe), self._expected(build, rows, cols)
             apart = np.abs(found.astype(np.int8) - expected.astype(np.int8))
             near &= (apart <= 1) | (wraps & (apart == 15))  # from 15 to 0, or back, is carried into the other plane
-        return near
+            exact |= apart == 0
+        return near & exact
+
+    def _expected(self, build: int, rows: I64, cols: I64) -> npt.NDArray[np.uint8]:
+        return self.matrix.code.fields(self.matrix.at(build, rows, cols), self.plane)
 
     def search(self, row: int, col: int) -> I64:
         """Every place whose nibble is this element's in all builds."""
         at = (np.array([row]), np.array([col]))
         found = []
-        fields = (self.matrix.code.fields(self.matrix.at(b, *at), self.plane) for b in range(len(self.builds)))
-        word = sum(int(field[0]) << 4 * build for build, field in enumerate(fields))
+        word = sum(int(self._expected(build, *at)[0]) << 4 * build for build in range(len(self.builds)))
         for place, words in _words(self.builds):
             found.append(2 * np.flatnonzero(words == np.uint32(word)) + place)
         return np.sort(np.concatenate(found))
