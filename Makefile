@@ -7,7 +7,7 @@ CONFIG ?= configs/smollm2-135m-bf16.toml
 NAME   := $(shell sed -n 's/^name *= *"\(.*\)"/\1/p' $(CONFIG) 2>/dev/null)
 NATIVE := $(shell find native -type f 2>/dev/null)
 
-.PHONY: demo test test-aarch64 check bench deps setup format clean
+.PHONY: demo test test-aarch64 check bench fidelity deps setup format clean
 
 setup: $(STAMP)
 
@@ -43,6 +43,10 @@ test-aarch64: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.bench
+
+# Real weights through every kind of engine: docs/fidelity.md
+fidelity: $(STAMP)
+	$(BIN)/python -m tests.fidelity
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .

@@ -17,20 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.errors import CheckpointError
+from pipeline.evaluate.control_dimensions import Dimensions
 from pipeline.evaluate.control_quantize import Quantization
 from pipeline.evaluate.control_weights import EMBEDDING, FINAL_NORM, HEAD, Change, Source, stored_weights
 
 Array = npt.NDArray[Any]
 
-ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma3")
-INTERLEAVED_ROPE = ("llama",)
-SCALED_EMBEDDING = GELU = SLIDING = ("gemma3",)
-SLIDING_PERIOD = 6  # every sixth layer attends to everything, where the GGUF does not say otherwise
 BLOCK_ROWS = 4096
 BLOCK_TOKENS = 256
 
 
-class Control:
+class Control(Dimensions):
     """The model of one GGUF.
 
     Parameters
@@ -58,41 +55,12 @@ class Control:
         kept: Sequence[int] | None = None,
         base: str | Path | None = None,
     ) -> None:
-        self.path, self.exact = Path(path), exact
         source = Source(path, change)
-        self._read_dimensions(source.fields)
-        factor = np.sqrt(np.float32(self.hidden)) if self.architecture in SCALED_EMBEDDING else None
+        super().__init__(source.path, source.fields)
+        self.exact = exact
+        factor = np.sqrt(np.float32(self.hidden)) if self.scaled_embedding else None
         stored = None if exact else how or Quantization()
         self._weights = stored_weights(source, stored, factor, kept, Source(base) if base else None)
-
-    def _read_dimensions(self, fields: dict[str, Any]) -> None:
-        def key(name: str, default: object = None) -> Any:
-            if name in fields:
-                return fields[name].contents()
-            if default is None:
-                raise CheckpointError("metadata key is absent", file=self.path, where=name)
-            return default
-
-        own = self.architecture = str(key("general.architecture"))
-        if own not in ARCHITECTURES:
-            raise CheckpointError("architecture", file=self.path, expected=", ".join(ARCHITECTURES), found=own)
-        self.interleaved = own in INTERLEAVED_ROPE
-        self.hidden = int(key(f"{own}.embedding_length"))
-        self.layers = int(key(f"{own}.block_count"))
-        self.heads = int(key(f"{own}.attention.head_count"))
-        self.kv_heads = int(key(f"{own}.attention.head_count_kv", self.heads))
-        self.head_dim = int(key(f"{own}.attention.key_length", self.hidden // self.heads))
-        self.eps = float(key(f"{own}.attention.layer_norm_rms_epsilon"))
-        self.rope_base = float(key(f"{own}.rope.freq_base", 10000.0))
-        self.sliding_rope_base = float(key(f"{own}.rope.freq_base_swa", 10000.0))
-        self.sliding_window = int(key(f"{own}.attention.sliding_window")) if own in SLIDING else 0
-        self._pattern = key(f"{own}.attention.sliding_window_pattern", SLIDING_PERIOD)
-
-    def window(self, layer: int) -> int:
-        """How many tokens a layer sees, its own included; 0 for all."""
-        if isinstance(self._pattern, list):
-            return self.sliding_window if self._pattern[layer] else 0
-        return self.sliding_window if (layer + 1) % self._pattern else 0
 
     def weight(self, name: str) -> Array:
         """A tensor under its GGUF name: bf16 where engines store that, float32 otherwise."""
@@ -134,7 +102,7 @@ class Control:
 
     def activated(self, x: Array) -> Array:
         """silu, or gelu by its tanh approximation; float64."""
-        u = 0.7978845608028654 * (x + 0.044715 * (x * x * x)) * 2 if self.architecture in GELU else x
+        u = 0.7978845608028654 * (x + 0.044715 * (x * x * x)) * 2 if self.gelu else x
         with np.errstate(over="ignore"):
             activated: Array = x / (1 + np.exp(-u))
         return activated

@@ -31,6 +31,7 @@ _MODULES = {
     "mlp.down_proj": "ffn_down",
 }
 _PREFIX = "base_model.model.model.layers."
+_UP, _DOWN = ".lora_B.weight", ".lora_A.weight"
 BLOCK_ROWS = 1024
 
 
@@ -93,17 +94,16 @@ def _peft_factors(path: Path, gguf: Path) -> Factors:
     weight = settings["lora_alpha"] / (math.sqrt(rank) if settings.get("use_rslora") else rank)
     heads = _interleaved_heads(gguf)
     tensors, factors = load_file(path / "adapter_model.safetensors"), Factors()
-    for name in tensors:
-        if name.endswith(".lora_A.weight"):
-            key = _gguf_name(name, path)
-            up = tensors[name.replace(".lora_A.", ".lora_B.")]
-            part = key.split(".")[2] if key.startswith("blk.") else ""
-            factors[key] = _interleave(up, heads.get(part, 0)), tensors[name], weight
+    for name, up in tensors.items():
+        key = _gguf_name(name, path)
+        if name.endswith(_UP):
+            part = key.split(".")[2]
+            factors[key] = _interleave(up, heads.get(part, 0)), tensors[name.replace(_UP, _DOWN)], weight
     return factors
 
 
 def _gguf_name(name: str, path: Path) -> str:
-    layer, _, module = name.removeprefix(_PREFIX).removesuffix(".lora_A.weight").partition(".")
+    layer, _, module = name.removeprefix(_PREFIX).removesuffix(_UP).removesuffix(_DOWN).partition(".")
     if not name.startswith(_PREFIX) or module not in _MODULES:
         raise CheckpointError("the control merges adapters of layers only", file=path, where=name)
     return f"blk.{layer}.{_MODULES[module]}.weight"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -18,32 +18,20 @@ import numpy.typing as npt
 from pipeline.engineset.names import MANIFEST_FILE
 from pipeline.errors import MismatchError, MissingFileError
 from pipeline.evaluate.agreement import agree, common_prefix
+from pipeline.evaluate.continuations import SetRunner, ask, continue_set, follow
 from pipeline.evaluate.control_process import Task, run_control
 from pipeline.evaluate.gates import Gates, gates_of
 from pipeline.evaluate.llama import LlamaModel
 from pipeline.evaluate.material import Material, default_positions, english_material, require_vocabulary
 from pipeline.evaluate.metrics import compare
 from pipeline.evaluate.recipe import Recipe
-from pipeline.evaluate.report import Answers, Evaluation
+from pipeline.evaluate.report import Evaluation
 from pipeline.evaluate.twin import write_twin
 from pipeline.native import Runner
 
 Array = npt.NDArray[Any]
 
 WINDOW = 1024
-LONGEST_UNCHUNKED = 24  # tokens; a prefill call of the simulator computes its padding rows too
-
-
-class SetRunner(Protocol):
-    """What evaluation asks of `pipeline.native.Runner`."""
-
-    def score(self, tokens: Sequence[int], *, logits: Path | None = None) -> object:
-        """Writes bf16 bits `[len(tokens), rows of the head]` to `logits`."""
-        ...
-
-    def generate(
-        self, tokens: Sequence[int], *, max_tokens: int = 32, ignore_eos: bool = False, prefill: bool = True
-    ) -> Iterator[int]: ...
 
 
 OpenRunner = Callable[[Path], AbstractContextManager[SetRunner]]
@@ -162,12 +150,6 @@ def score_set(runner: SetRunner, material: Material, vocab: int, scratch: Path) 
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def continue_set(runner: SetRunner, prompt: Sequence[int], tokens: int, ignore_eos: bool = False) -> list[int]:
-    """Greedy tokens of the set, at most `tokens`. The prompt goes in token by token where that is quicker: the bits are equal."""
-    prefill = len(prompt) > LONGEST_UNCHUNKED
-    return list(runner.generate(prompt, max_tokens=tokens, ignore_eos=ignore_eos, prefill=prefill))
-
-
 def reference_logits(model: LlamaModel, material: Material, kept: Sequence[int] = ()) -> Array:
     """llama.cpp's logits, float32 `[positions, vocab]`, or those of the tokens `kept`."""
     columns = list(kept) or slice(None)
@@ -181,35 +163,3 @@ def gguf_logits(recipe: Recipe, n_ctx: int, threads: int, material: Material) ->
         return None
     with LlamaModel(recipe.gguf, n_ctx, threads) as model:
         return reference_logits(model, material, recipe.kept)
-
-
-def follow(model: LlamaModel, prompts: Sequence[Sequence[int]], owns: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Greedy tokens of llama.cpp after each prompt as far as they are those of `owns`, and the first that is another.
-
-    One pass over all tokens at once: as long as they agree, what stands before a token is the same.
-    """
-    asked = [i for i, own in enumerate(owns) if own]
-    sequences = [[*prompts[i], *owns[i][:-1]] for i in asked]
-    found: list[list[int]] = [[] for _ in owns]
-    for i, best in zip(asked, model.most_likely(sequences, [len(prompts[i]) for i in asked]), strict=True):
-        found[i] = best[: common_prefix(best, owns[i]) + 1]
-    return found
-
-
-def ask(reference: LlamaModel, material: Material, answered: Sequence[Sequence[int]]) -> tuple[Answers, ...]:
-    """What set and reference say to the questions. llama.cpp generates only where it says something else."""
-    cases, prompts = [case for case, _ in material.questions], [ids for _, ids in material.questions]
-    expected = follow(reference, prompts, answered)
-    apart = [
-        i
-        for i, (case, own) in enumerate(zip(cases, answered, strict=True))
-        if expected[i] != own or len(own) < case.tokens or any(map(reference.is_end, own))
-    ]
-    if apart:
-        longest = max(cases[i].tokens for i in apart)
-        for i, tokens in zip(apart, reference.greedy([prompts[i] for i in apart], longest), strict=True):
-            expected[i] = tokens[: cases[i].tokens]
-    return tuple(
-        Answers.judge(case, reference.detokenize(own), reference.detokenize(theirs))
-        for case, own, theirs in zip(cases, answered, expected, strict=True)
-    )

@@ -114,10 +114,17 @@ class Evaluation:
             f"exact ties at the top: {self.references['f32_twin'].ties:.2%}",
             f"greedy: {self.greedy.prefix:.1%} of the leading tokens, {self.greedy.exact} of {self.greedy.prompts} exact"
             f" (control: {self.control_greedy.prefix:.1%}, {self.control_greedy.exact})",
+            *self._unjudged_weights(),
             f"known answers: set {answers['set']}, reference {answers['reference']}, of {len(self.answers)}",
             f"{sum(self.seconds.values()):.1f} s: " + ", ".join(f"{k} {v:.1f}" for k, v in self.seconds.items()),
             *(f"{'pass' if gate.passed else 'FAIL'}  {gate}" for gate in self.gate_results()),
         ]
+
+    def _unjudged_weights(self) -> list[str]:
+        """Weights that are compared, but not all known."""
+        if self.weights is None or self.gates.weights:
+            return []
+        return [f"weights: {self.weights.equal} of {self.weights.total} equal; the engine's corrections are not known"]
 
 
 def _figures(comparison: Comparison) -> dict[str, Any]:

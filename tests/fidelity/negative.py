@@ -9,8 +9,9 @@ from pathlib import Path
 
 from pipeline.checkpoint.open import open_checkpoint
 from pipeline.engineset.manifest import read_manifest
+from pipeline.evaluate.continuations import SetRunner
 from pipeline.evaluate.control_process import Task, run_control
-from pipeline.evaluate.evaluate import SetRunner, open_native, score_set
+from pipeline.evaluate.evaluate import open_native, score_set
 from pipeline.evaluate.llama import LlamaModel
 from pipeline.evaluate.material import english_material
 from pipeline.evaluate.metrics import compare

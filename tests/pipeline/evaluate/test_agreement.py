@@ -4,7 +4,7 @@ import pytest
 
 from pipeline.errors import MismatchError
 from pipeline.evaluate.agreement import PROMPTS, agree, common_prefix
-from pipeline.evaluate.evaluate import follow
+from pipeline.evaluate.continuations import follow
 from pipeline.evaluate.known_answers import KNOWN_ANSWERS, KnownAnswer
 
 

@@ -108,6 +108,7 @@ def test_imports_nothing_of_layouts_or_refit() -> None:
     imported = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert {name for name in imported if name and name.split(".")[0] in ("pipeline", "layouts")} == {
         "pipeline.errors",
+        "pipeline.evaluate.control_dimensions",
         "pipeline.evaluate.control_quantize",
         "pipeline.evaluate.control_weights",
     }
@@ -121,6 +122,7 @@ def test_imports_nothing_of_layouts_or_refit() -> None:
         "pipeline.errors",
         "pipeline.evaluate",
         "pipeline.evaluate.control",
+        "pipeline.evaluate.control_dimensions",
         "pipeline.evaluate.control_quantize",
         "pipeline.evaluate.control_weights",
     }

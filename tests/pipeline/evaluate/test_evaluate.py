@@ -4,21 +4,25 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from pipeline.errors import MismatchError, MissingFileError
+from pipeline.evaluate.continuations import ask, follow
 from pipeline.evaluate.control import Control
-from pipeline.evaluate.evaluate import ask, evaluate_set, follow
-from pipeline.evaluate.gates import BF16_GATES, Gates
+from pipeline.evaluate.control_quantize import Quantization
+from pipeline.evaluate.evaluate import evaluate_set
+from pipeline.evaluate.gates import BF16_GATES, S4_GATES, S8_GATES, Gates, gates_of
 from pipeline.evaluate.known_answers import KnownAnswer
 from pipeline.evaluate.llama import LlamaModel
 from pipeline.evaluate.material import Material, cut
 from pipeline.evaluate.metrics import Comparison
 from pipeline.evaluate.recipe import Recipe
 from pipeline.evaluate.report import Answers, Evaluation
+from pipeline.evaluate.stored_weights import WeightCheck
 from tests.helpers.tiny import tiny_config, write_tiny_gguf
 
 TOKENS = np.random.default_rng(5).integers(3, 1000, 61).tolist()
@@ -125,6 +129,41 @@ def test_gates_judge_at_their_bounds(source: Path, material: Material) -> None:
     nan = replace(twin, kld_mean=float("nan"))
     assert len(replace(at, references={**at.references, "f32_twin": nan}).failures()) == 1
     assert [gate.name for gate in good.gate_results()] == ["f32_twin.kld_mean"]
+
+
+def test_gates_are_those_of_the_coarsest_weights(source: Path) -> None:
+    def gates(layers: str, head: str = "", **more: Any) -> Gates:
+        return gates_of(Recipe(source, Quantization(layers, head), **more))
+
+    assert gates("bf16") == gates("fp32") == BF16_GATES
+    assert gates("s8") == gates("s8", "bf16") == S8_GATES
+    assert gates("s4", "s8") == gates("s8", "s4") == S4_GATES
+    unknown = gates("s8", exact=False)
+    assert (unknown.twin_kld, unknown.control_kld, unknown.weights) == (S8_GATES.twin_kld, None, False)
+
+
+def test_s4_is_judged_beside_its_control(source: Path, material: Material) -> None:
+    good = run(source, material, Replay(Control(source)), S4_GATES)
+    assert good.failures() == []
+    own = good.control_against_twin
+    beyond = replace(good, references={**good.references, "f32_twin": replace(own, kld_mean=1.06 * own.kld_mean)})
+    (failure,) = beyond.failures()
+    assert failure.startswith("f32_twin.kld_mean = ")
+
+
+def test_weights_have_a_line_of_their_own(source: Path, material: Material) -> None:
+    good = run(source, material, Replay(Control(source)))
+    assert good.weights is None
+    whole = replace(good, weights=WeightCheck(9, 9))
+    assert "pass  control.weights: 9 of 9 equal" in whole.lines()
+    assert "FAIL" not in whole.lines()[-1]
+    damaged = replace(
+        good, weights=WeightCheck(8, 9, "a.axmodel: mlp.up_proj.weight: copy decode, row 3, column 4: 1, not 2")
+    )
+    assert damaged.failures()[-1].startswith(
+        "control.weights: 8 of 9 equal; a.axmodel: mlp.up_proj.weight: copy decode, row 3"
+    )
+    assert not damaged.as_dict()["passed"]
 
 
 def test_answers_of_set_and_reference_are_counted(source: Path, material: Material) -> None:

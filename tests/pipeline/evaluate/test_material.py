@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import ConfigError, MissingFileError
-from pipeline.evaluate.material import cut, english_material, read_text
+from pipeline.evaluate.material import Material, cut, default_positions, english_material, read_text
 
 DATA = Path(__file__).parents[2] / "data"
 
@@ -48,3 +48,16 @@ def test_faults_are_named(tmp_path: Path) -> None:
         read_text(tmp_path / "absent.txt")
     with pytest.raises(ConfigError, match="at least 1, found 3 and 0"):
         english_material(Bytes(), short, 3, 0)
+
+
+@pytest.mark.parametrize(
+    ("vocab", "positions"), [(1000, 1024), (49152, 1024), (196608, 1024), (262144, 768), (1 << 40, 1)]
+)
+def test_fewer_positions_for_a_large_vocabulary(vocab: int, positions: int) -> None:
+    assert default_positions(vocab) == positions
+
+
+def test_targets_of_a_trimmed_head_are_its_columns() -> None:
+    material = Material(windows=((1, 2, 3),), targets=(9, 4, 7), prompts=(), questions=())
+    assert material.within((7, 5, 9)) == (2, -1, 0)
+    assert material.within(()) == material.targets
