@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from gguf import GGUFReader, dequantize
-from safetensors.numpy import load_file
 
 from pipeline.errors import CheckpointError
 
@@ -86,6 +85,8 @@ def _gguf_factors(path: Path) -> Factors:
 
 
 def _peft_factors(path: Path, gguf: Path) -> Factors:
+    from safetensors.numpy import load_file  # of the extra `evaluate`; a command that needs no adapter does without
+
     settings = json.loads((path / "adapter_config.json").read_text())
     for key in ("rank_pattern", "alpha_pattern"):
         if settings.get(key):
