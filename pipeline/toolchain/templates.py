@@ -21,7 +21,7 @@ from pipeline.model import ModelConfig
 from pipeline.refit.plan import EnginePlan, all_plans, folded_kinds, read_assigned
 from pipeline.toolchain.compilers import compile_described
 from pipeline.toolchain.options import CompileOptions
-from pipeline.toolchain.template_file import CompiledFrom, read_template, template_weights
+from pipeline.toolchain.template_file import TEMPLATE_FILE, CompiledFrom, read_template, template_weights
 
 TEMPLATE_SEED = 20_260
 
@@ -89,9 +89,12 @@ def confirm_template(directory: Path, layouts: dict[str, EngineLayout], confirmi
         path = directory / name
         _check_pristine(path, template.files.get(name))
         other = confirming / engine_file(model, prefill_len, plan.kind, single_layer(model, plan.layer))
-        blob = read_blob(path)
+        blob, layout = read_blob(path), layouts[plan.kind]
+        if blob.size != layout.blob_bytes:
+            reason = f"not an engine of the flags in {TEMPLATE_FILE}: bytes of weights"
+            raise ToolchainError(reason, file=path, expected=layout.blob_bytes, found=blob.size)
         try:
-            counts = confirm(layouts[plan.kind], [blob, read_blob(other)], blob, known_weights(weights, plan))
+            counts = confirm(layout, [blob, read_blob(other)], blob, known_weights(weights, plan))
         except DecodeRefused as error:
             raise error.in_file(path) from None
         corrected[name] = sum(counts.values())

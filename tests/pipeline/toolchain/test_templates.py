@@ -17,6 +17,7 @@ from pipeline.files import file_sha256
 from pipeline.model import FULL, SLIDING
 from pipeline.toolchain.compilers import REFERENCE, compile_published
 from pipeline.toolchain.kinds import KINDS
+from pipeline.toolchain.options import CompileOptions
 from pipeline.toolchain.reference import compile_model, engine_layout
 from pipeline.toolchain.template_file import TEMPLATE_FILE, compiled_from, read_template, template_weights
 from pipeline.toolchain.templates import (
@@ -89,6 +90,14 @@ def test_other_maps_are_not_confirmed(template: Path, tmp_path: Path) -> None:
     compile_model(NoiseCheckpoint(CASE.config, 5), directory, other.options)
     with pytest.raises(DecodeRefused, match=r"template/qwen2_p8_l0_together\.axmodel"):
         confirm_template(template, LAYOUTS, directory)
+
+
+def test_template_of_another_type_is_refused(template: Path, others: Path) -> None:
+    """As if its description said s8 and its engines were floats: the layouts are those of s8."""
+    options = CompileOptions("s8", kv_cache_len=16, prefill_len=8)
+    layouts = {kind: engine_layout(CASE.config, options, kind) for kind in KINDS}
+    with pytest.raises(ToolchainError, match=r"l0_together\.axmodel: not an engine of the flags in template\.json"):
+        confirm_template(template, layouts, others)
 
 
 def test_changed_template_is_refused(template: Path, others: Path) -> None:
