@@ -17,12 +17,12 @@ from layouts.view import read_encoded
 
 SAMPLED_ROWS = 64
 MOST_APART = 8
-"""At most one element in so many differs from what the true rule makes of the weights."""
+"""At most one element in so many of the first rows differs from what the true rule makes of the weights."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """`shared` is None where it makes no difference, as in rows of one group."""
+    """`shared` is None where it makes no difference, as in rows of one group; s4 is never shared."""
 
     shared: bool | None
     folded: str
@@ -55,17 +55,21 @@ def find_rule(stored: StoredTensor, gain: str, confirming: Bytes, known: ReadWei
     """
     rows = slice(0, min(SAMPLED_ROWS, stored.shape[0]))
     found = read_encoded(confirming, stored, rows=rows).raw
-    shares = (True, False) if stored.scales is not None and stored.scales.groups(stored.shape[1]) > 1 else (None,)
-    best, least = None, found.size // MOST_APART + 1
-    for shared, folded in product(shares, ("", gain) if gain else ("",)):
-        rule = Rule(shared, folded)
-        expected = _encoded(with_rule(stored, rule), known, rows)
-        apart = found.size if expected is None else int(np.count_nonzero(found != expected.raw))
-        if apart < least:
-            best, least = rule, apart
-    if best is None:
+    apart = {}
+    for shared, folded in product(_shares(stored), ("", gain) if gain else ("",)):
+        expected = _encoded(with_rule(stored, Rule(shared, folded)), known, rows)
+        apart[shared, folded] = found.size if expected is None else int(np.count_nonzero(found != expected.raw))
+    least = min(apart.values())
+    if least > found.size // MOST_APART:
         raise DecodeRefused("no scale rule explains the confirming build", where=stored.name)
-    return best
+    best = [rule for rule, count in apart.items() if count == least]
+    return Rule(best[0][0] if len({shared for shared, _ in best}) == 1 else None, best[0][1])
+
+
+def _shares(stored: StoredTensor) -> tuple[bool | None, ...]:
+    if stored.codec == "s4":
+        return (False,)
+    return (True, False) if stored.scales is not None and stored.scales.groups(stored.shape[1]) > 1 else (None,)
 
 
 def _encoded(stored: StoredTensor, known: ReadWeight, rows: slice) -> Encoded | None:
