@@ -1,0 +1,149 @@
+"""`markers make`, a compiler that is run by hand, `decode --markers`: the layouts of the integrated build."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers.integer_sets import S4, S8, make_set, small_config
+from tests.helpers.sets import Tiny, built, engineset
+
+LAYOUTS = ("layer.layout.toml", "post.layout.toml", "embedding.layout.toml")
+TWO_GROUPS = {"hidden_size": 257}  # of one group only, rules by row and by group are the same
+CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("llama", TWO_GROUPS, S8 | {"layout_seed": 2}),
+    ("gemma3", TWO_GROUPS, {"weight_type": "s8", "layout_seed": 5, "scale_rule": "group/127", "fold_norms": True}),
+    ("qwen2", {}, S4 | {"layout_seed": 3}),
+    ("qwen3", {}, {"weight_type": "fp32", "layout_seed": 1}),
+]
+
+
+@pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{case[2]['weight_type']}")
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tiny, dict[str, Any], Path]:
+    """A config that is not built, its flags, and compiled marker builds."""
+    arch, sizes, flags = request.param
+    tiny = make_set(tmp_path_factory.mktemp("markers"), small_config(arch, **sizes), 1, **flags)
+    markers = tiny.folder / "markers"
+    done = engineset("markers", "make", "--config", tiny.config, "-o", markers)
+    assert done.returncode == 0, done.stderr
+    for build in json.loads((markers / "markers.json").read_text())["builds"]:
+        compile_build(markers, build["command"], flags)
+    return tiny, flags, markers
+
+
+def compile_build(markers: Path, command: str, flags: dict[str, Any]) -> None:
+    """The vendor's command with the reference compiler in its place, which has flags that the vendor's lacks."""
+    words = [word for word in shlex.split(command) if "=" not in word]
+    assert words[0] == "pulsar2" and words[1].startswith("llm_build")
+    renamed = {"--max_context": "--kv_cache_len", "--prefill_step_size": None}
+    arguments: list[str] = []
+    for name, value in zip(words[2::2], words[3::2], strict=True):
+        if renamed.get(name, name) is not None:
+            value = str(markers / value) if name in ("--input_path", "--output_path") else value
+            arguments += [str(renamed.get(name, name)), value]
+    arguments += ["--layout-seed", str(flags["layout_seed"])]
+    arguments += [word for key in ("scale_rule", "scale_type") if key in flags for word in (f"--{key}", flags[key])]
+    arguments += ["--fold_norms"] if flags.get("fold_norms") else []
+    done = engineset("llm-build", *arguments)
+    assert done.returncode == 0, done.stderr
+
+
+def test_layouts_are_those_of_the_integrated_build(made: tuple[Tiny, dict[str, Any], Path], tmp_path: Path) -> None:
+    tiny, flags, markers = made
+    done = engineset("decode", "--markers", markers, "-o", tmp_path / "layouts", "--json")
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in (tmp_path / "layouts").iterdir()) == sorted(LAYOUTS)
+    built(tiny)
+    for name in LAYOUTS:
+        assert (tmp_path / "layouts" / name).read_text() == (tiny.set / name).read_text()
+    layer = json.loads(done.stdout)[0]
+    gate = next(tensor for tensor in layer["tensors"] if tensor["name"] == "mlp.gate_proj.weight")
+    assert gate["codec"] == flags["weight_type"]
+    assert bool(gate["folded"]) == flags.get("fold_norms", False)
+    if flags["weight_type"] == "s8":
+        assert layer["builds"] <= 8
+        assert gate["rule"] == flags.get("scale_rule", "row/127")
+        assert sum(tensor["corrected"] for tensor in layer["tensors"]) > 0
+
+
+def test_plain_text_names_every_tensor(made: tuple[Tiny, dict[str, Any], Path], tmp_path: Path) -> None:
+    done = engineset("decode", "--markers", made[2], "-o", tmp_path / "layouts")
+    assert done.returncode == 0, done.stderr
+    for name in ("self_attn.q_proj.weight", "lm_head.weight", "model.embed_tokens.weight", *LAYOUTS):
+        assert name in done.stdout
+
+
+def drop_build(markers: Path) -> None:
+    shutil.rmtree(markers / "build-1" / "engines")
+
+
+def add_build(markers: Path) -> None:
+    (markers / "build-9").mkdir()
+
+
+def drop_engine(markers: Path) -> None:
+    next((markers / "confirm" / "engines").glob("*_post.axmodel")).unlink()
+
+
+def swap_builds(markers: Path) -> None:
+    first, second, aside = (markers / name / "engines" for name in ("build-0", "build-1", "confirm"))
+    first.rename(aside.with_name("aside"))
+    second.rename(first)
+    aside.with_name("aside").rename(second)
+
+
+def change_checkpoint(markers: Path) -> None:
+    with (markers / "build-0" / "model.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\x5a")
+
+
+def other_engine(markers: Path) -> None:
+    (layer,) = (markers / "build-0" / "engines").glob("*_l0_together.axmodel")
+    (post,) = (markers / "build-0" / "engines").glob("*_post.axmodel")
+    layer.write_bytes(post.read_bytes())
+
+
+def spoil_list(markers: Path) -> None:
+    (markers / "markers.json").write_text("{}")
+
+
+@pytest.mark.parametrize(
+    "spoil", [drop_build, add_build, drop_engine, swap_builds, change_checkpoint, other_engine, spoil_list]
+)
+def test_what_is_not_as_it_was_made_is_one_line(
+    made: tuple[Tiny, dict[str, Any], Path], tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    markers = Path(shutil.copytree(made[2], tmp_path / "markers"))
+    spoil(markers)
+    done = engineset("decode", "--markers", markers, "-o", tmp_path / "layouts")
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: {markers}/")
+    assert [path.name for path in tmp_path.iterdir()] == ["markers"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["markers", "make", "-o", "x"],
+        ["markers", "make", "--config", "a", "--input_path", "b", "-o", "x"],
+        ["markers", "make", "--config", "a", "-w", "s8", "-o", "x"],
+        ["decode", "-o", "x"],
+    ],
+)
+def test_wrong_usage(arguments: list[str]) -> None:
+    done = engineset(*arguments)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_console_script_has_the_commands() -> None:
+    done = engineset("--help")
+    assert {"markers", "decode", "locate"} <= set(done.stdout.split())
