@@ -71,7 +71,9 @@ def settle(witness: Witness, own: Places, other: Places, rows: Int64, missing: M
         faults[rows[better]] = found[better]
         places.base[rows[~better]], places.kind[rows[~better]] = before[0][~better], before[1][~better]
         rows = rows[better & (found > 0)]
-    _as_seen(witness, own, other, every[faults[every] >= UNFIT], places, missing)
+    unfit = every[faults[every] >= UNFIT]
+    lonely = [row for row in unfit if not _join(witness, own, row[None], places)]
+    _as_seen(witness, own, other, np.array(lonely, np.int64), places, missing)
     return deduplicated(places.base, places.kind, places.profiles)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +24,19 @@ from tests.helpers.tiny import tiny_config
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3")
 STORAGE = {"bf16": ("bf16", "nearest"), "truncated": ("bf16", "truncate"), "fp32": ("fp32", "nearest")}
+
+
+class Compiled(Protocol):
+    """A model, and how it is compiled."""
+
+    @property
+    def config(self) -> ModelConfig: ...
+
+    @property
+    def options(self) -> CompileOptions: ...
+
+    @property
+    def plan(self) -> MarkerPlan: ...
 
 
 @dataclass(frozen=True)
@@ -58,7 +72,7 @@ def small_options(seed: int = 0, weight_type: str = "bf16", rounding: str = "nea
     return CompileOptions(weight_type, kv_cache_len=16, prefill_len=8, layout_seed=seed, rounding=rounding)
 
 
-def build_markers(directory: Path, case: Case) -> list[Path]:
+def build_markers(directory: Path, case: Compiled) -> list[Path]:
     """Compile the marker builds and the confirming one; their directories."""
     builds = [directory / str(build) for build in range(case.plan.builds + 1)]
     for build, output in enumerate(builds):
@@ -66,7 +80,7 @@ def build_markers(directory: Path, case: Case) -> list[Path]:
     return builds
 
 
-def engines_of(builds: list[Path], case: Case, kind: str) -> list[Path]:
+def engines_of(builds: list[Path], case: Compiled, kind: str) -> list[Path]:
     """One kind of engine of every build."""
     return [build / engine_file(case.config, case.options.prefill_len, kind) for build in builds]
 
