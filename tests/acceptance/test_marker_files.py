@@ -9,12 +9,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from pipeline.axmodel.walk import walk_engine
+from tests.helpers.engines import overwrite_microcode
 from tests.helpers.integer_sets import S4, S8, make_set, small_config
 from tests.helpers.sets import Tiny, built, engineset
 
 LAYOUTS = ("layer.layout.toml", "post.layout.toml", "embedding.layout.toml")
+Made = tuple[Tiny, dict[str, Any], Path]
 TWO_GROUPS = {"hidden_size": 257}  # of one group only, rules by row and by group are the same
 CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("llama", TWO_GROUPS, S8 | {"layout_seed": 2}),
@@ -25,7 +29,7 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{case[2]['weight_type']}")
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tiny, dict[str, Any], Path]:
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Made:
     """A config that is not built, its flags, and compiled marker builds."""
     arch, sizes, flags = request.param
     tiny = make_set(tmp_path_factory.mktemp("markers"), small_config(arch, **sizes), 1, **flags)
@@ -54,7 +58,7 @@ def compile_build(markers: Path, command: str, flags: dict[str, Any]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_layouts_are_those_of_the_integrated_build(made: tuple[Tiny, dict[str, Any], Path], tmp_path: Path) -> None:
+def test_layouts_are_those_of_the_integrated_build(made: Made, tmp_path: Path) -> None:
     tiny, flags, markers = made
     done = engineset("decode", "--markers", markers, "-o", tmp_path / "layouts", "--json")
     assert done.returncode == 0, done.stderr
@@ -72,7 +76,43 @@ def test_layouts_are_those_of_the_integrated_build(made: tuple[Tiny, dict[str, A
         assert sum(tensor["corrected"] for tensor in layer["tensors"]) > 0
 
 
-def test_plain_text_names_every_tensor(made: tuple[Tiny, dict[str, Any], Path], tmp_path: Path) -> None:
+def decoded(markers: Path, output: Path) -> dict[str, str] | None:
+    """Texts of the layouts, None for a refusal of one line that leaves nothing."""
+    done = engineset("decode", "--markers", markers, "-o", output)
+    if done.returncode:
+        assert done.returncode == 1 and len(done.stderr.splitlines()) == 1
+        assert not output.exists()
+        return None
+    return {name: (output / name).read_text() for name in LAYOUTS}
+
+
+def test_microcode_is_not_read(made: Made, tmp_path: Path) -> None:
+    markers = Path(shutil.copytree(made[2], tmp_path / "markers"))
+    for path in markers.glob("*/engines/*.axmodel"):
+        overwrite_microcode(path, seed=5)
+    assert decoded(markers, tmp_path / "a") == decoded(made[2], tmp_path / "b") is not None
+
+
+def test_a_flipped_bit_never_gives_another_layout(made: Made, tmp_path: Path) -> None:
+    """Of any build and engine: it is refused or does not matter."""
+    markers, random = Path(shutil.copytree(made[2], tmp_path / "markers")), np.random.default_rng(4)
+    intact = decoded(markers, tmp_path / "intact")
+    refused = 0
+    for trial in range(6):
+        paths = sorted(markers.glob("*/engines/*_together.axmodel"))
+        path = paths[int(random.integers(len(paths)))]
+        blob, data = walk_engine(path).weights, path.read_bytes()
+        spoilt = bytearray(data)
+        spoilt[blob.offset + int(random.integers(blob.size))] ^= 1 << int(random.integers(8))
+        path.write_bytes(spoilt)
+        found = decoded(markers, tmp_path / str(trial))
+        assert found in (None, intact)
+        refused += found is None
+        path.write_bytes(data)
+    assert refused > 0
+
+
+def test_plain_text_names_every_tensor(made: Made, tmp_path: Path) -> None:
     done = engineset("decode", "--markers", made[2], "-o", tmp_path / "layouts")
     assert done.returncode == 0, done.stderr
     for name in ("self_attn.q_proj.weight", "lm_head.weight", "model.embed_tokens.weight", *LAYOUTS):
@@ -117,9 +157,7 @@ def spoil_list(markers: Path) -> None:
 @pytest.mark.parametrize(
     "spoil", [drop_build, add_build, drop_engine, swap_builds, change_checkpoint, other_engine, spoil_list]
 )
-def test_what_is_not_as_it_was_made_is_one_line(
-    made: tuple[Tiny, dict[str, Any], Path], tmp_path: Path, spoil: Callable[[Path], None]
-) -> None:
+def test_what_is_not_as_it_was_made_is_one_line(made: Made, tmp_path: Path, spoil: Callable[[Path], None]) -> None:
     markers = Path(shutil.copytree(made[2], tmp_path / "markers"))
     spoil(markers)
     done = engineset("decode", "--markers", markers, "-o", tmp_path / "layouts")
