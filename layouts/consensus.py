@@ -7,12 +7,14 @@ that every element is where the rows' pattern puts it, in all builds.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from layouts.digits import Int64
 from layouts.errors import DecodeRefused
+from layouts.fit import MAX_PIECES
 from layouts.row_places import RowPlaces, deduplicated
 from layouts.sightings import Places, Witness
 from layouts.smooth import UNKNOWN, smooth
@@ -21,7 +23,7 @@ SAMPLED_COLUMNS = 64
 SAMPLED_ROWS = 48
 MAX_KINDS = 1024
 MAX_JOINED = 64
-FEW = 3
+FEW, ENOUGH = 3, 12
 UNFIT, NEVER = 1 << 32, 1 << 62
 BLOCK = 1 << 18
 
@@ -44,6 +46,21 @@ def stored_twice(lowest: Places, highest: Places) -> Flags:
         low, high = lowest[start:stop], highest[start:stop]
         twice[start:stop] = 2 * np.count_nonzero(low != high, axis=1) > np.count_nonzero(low >= 0, axis=1)
     return twice
+
+
+def column_segments(seen: Places) -> list[tuple[int, int]]:
+    """Ranges of columns inside which rows are alike: cut where the step to the next column is another in every row."""
+    rows, cols = seen.shape
+    picked = np.unique(np.linspace(0, rows - 1, min(rows, SAMPLED_ROWS)).astype(np.int64))
+    table = seen[picked].astype(np.int64)
+    known = (table[:, 1:] >= 0) & (table[:, :-1] >= 0)
+    steps = np.sort(np.where(known, np.diff(table, axis=1), UNKNOWN), axis=0)
+    often = max(FEW, len(picked) // 5)
+    repeated = (steps[: len(picked) - often + 1] == steps[often - 1 :]) & (steps[often - 1 :] != UNKNOWN)
+    cuts = np.flatnonzero(~repeated.any(axis=0) & (np.count_nonzero(known, axis=0) >= ENOUGH)) + 1
+    if len(cuts) >= MAX_PIECES:
+        return [(0, cols)]
+    return list(pairwise([0, *(int(cut) for cut in cuts), cols]))
 
 
 def settle(witness: Witness, own: Places, other: Places, rows: Int64, missing: Missing) -> RowPlaces:
@@ -178,7 +195,7 @@ def _searched(witness: Witness, col: int, rows: Int64, offset: Int64) -> int:
         at = np.full(len(found), row), np.full(len(found), col)
         found = found[witness.fits(*at, found + start)]
     if len(found) != 1:
-        where = f"{witness.matrix.name}[{int(rows[0])}, {col}]"
+        where = f"{witness.matrix.name}[{int(rows[0])}, {col + witness.left}]"
         raise DecodeRefused("an element that no build tells from others", where=where, found=f"{len(found)} places")
     return int(found[0])
 
@@ -202,7 +219,7 @@ def _as_seen(witness: Witness, own: Places, other: Places, rows: Int64, places: 
         addresses, seen = places.of(row[None])[0], own[row, col].astype(np.int64)
         lost = seen < 0
         if lost.any():
-            missing.first = missing.first or f"[{row}, {col[int(np.argmax(lost))]}]"
+            missing.first = missing.first or f"[{row}, {witness.left + col[int(np.argmax(lost))]}]"
             missing.count += int(np.count_nonzero(lost))
         addresses[col] = seen
         places.base[row], places.kind[row] = addresses[0], len(places.profiles)

@@ -66,8 +66,9 @@ def _words(builds: Sequence[Blob]) -> Iterator[tuple[int, U32]]:
 class Witness:
     """Tells of any place whether it can be that of an element, by what all builds hold there."""
 
-    def __init__(self, builds: Sequence[Blob], matrix: MarkedMatrix, plane: int) -> None:
-        self.builds, self.matrix, self.plane = builds, matrix, plane
+    def __init__(self, builds: Sequence[Blob], matrix: MarkedMatrix, plane: int, left: int = 0) -> None:
+        """Columns are counted from `left`."""
+        self.builds, self.matrix, self.plane, self.left = builds, matrix, plane, left
 
     def fits(self, rows: I64, cols: I64, places: I64) -> npt.NDArray[np.bool_]:
         """Where every build holds the element, or what a correction by one step makes of it in all builds but one."""
@@ -83,7 +84,7 @@ class Witness:
         return near & exact
 
     def _expected(self, build: int, rows: I64, cols: I64) -> npt.NDArray[np.uint8]:
-        return self.matrix.code.fields(self.matrix.at(build, rows, cols), self.plane)
+        return self.matrix.code.fields(self.matrix.at(build, rows, cols + self.left), self.plane)
 
     def search(self, row: int, col: int) -> I64:
         """Every place whose nibble is this element's in all builds."""
