@@ -57,10 +57,12 @@ class Code(ABC):
 class S8Code(Code):
     """n in base 16: digits x of builds 0 to B - 2, and a last digit of 3 bits, doubled.
 
-    The coarse nibble of build 0 is c = x, of build b c = x ^ (b + 1) x(0) ^ (15 - b), the product in GF(16); in the last build
-    ^ 14 and without the lowest bit of the product, so that c is even. The fine nibble is c ^ 1. So the last build tells the
-    planes apart, and where c is 0 the integer is -127, the largest one. Neighbours differ by another amount in every build, so
-    that none looks like another that was corrected.
+    With s the sum (bit by bit) of the digits before x, the coarse nibble of build 0 is c = x, of build b it is
+    c = x ^ (b + 1) s ^ (15 - b), the product in GF(16); in the last build c = x ^ (b + 1) s ^ 14 without the lowest bit of the
+    product, so that c is even. The fine nibble is c ^ 1. So the last build tells the planes apart, and where c is 0 the integer
+    is -127, the largest one. Elements near each other differ in most builds: none looks like another that was corrected.
+
+    The words are linear in the bits of n: two tables of 2^16 make them, two others take them back.
     """
 
     codec = "s8"
@@ -69,28 +71,36 @@ class S8Code(Code):
 
     def __init__(self, builds: int) -> None:
         super().__init__(builds)
-        self._high, ones = 4 * (builds - 1), ((1 << 4 * builds) - 1) // 15
-        self._ones, self._low = np.uint32(ones), np.uint32((1 << self._high) - 1)
-        middle = sum((15 - build) << 4 * build for build in range(1, builds - 1))
-        even = (1 << 4 * builds) - 1 - (1 << self._high)
-        mixed = [sum(_product(build + 1, digit) << 4 * build for build in range(1, builds)) for digit in range(16)]
-        self._mixed = np.array([(word & even) ^ middle ^ 14 << self._high for word in mixed], np.uint32)
+        self._bits = 4 * builds - 1
+        self._plane_bit, ones = np.uint32(4 * (builds - 1)), ((1 << 4 * builds) - 1) // 15
+        self._ones, self._constant = np.uint32(ones), np.uint32(self._word(0))
+        columns = [self._word(1 << bit) ^ int(self._constant) for bit in range(self._bits)]
+        self._encode, self._decode = _tables(columns), _tables(_inverse(columns, 4 * builds))
+
+    def _word(self, number: int) -> int:
+        word = total = 0
+        for build in range(self.builds):
+            digit, last = number >> 4 * build & 15, build == self.builds - 1
+            digit = digit << 1 if last else digit
+            mixed = _product(build + 1, total)
+            twist = (mixed & 14) ^ 14 if last else mixed ^ (15 - build)
+            word |= (digit ^ twist if build else digit) << 4 * build
+            total ^= digit
+        return word
 
     @property
     def capacity(self) -> int:
-        return 1 << 4 * self.builds - 1
+        return 1 << self._bits
 
     def integers(self, numbers: U32, build: int) -> Int8:
-        words = (numbers & self._low) | (numbers & ~self._low) << np.uint32(1)
-        words ^= self._mixed[numbers & np.uint32(15)]
+        words = _apply(self._encode, numbers) ^ self._constant
         coarse = ((words >> np.uint32(4 * build)) & np.uint32(15)).astype(np.uint8)
         return (((coarse ^ np.uint8(8)) << np.uint8(4)) | (coarse ^ np.uint8(1))).view(np.int8)
 
     def locate(self, words: U32, plane: int) -> U32:
         coarse = words if plane else words ^ self._ones
-        x = coarse ^ self._mixed[coarse & np.uint32(15)]
-        numbers: U32 = (x & self._low) | ((x >> np.uint32(1)) & ~self._low)
-        numbers[(coarse >> np.uint32(self._high)) & np.uint32(1) == 1] = NOTHING
+        numbers = _apply(self._decode, coarse ^ self._constant)
+        numbers[(coarse >> self._plane_bit) & np.uint32(1) == 1] = NOTHING
         return numbers
 
 
@@ -106,10 +116,40 @@ def _product(a: int, b: int) -> int:
     return product
 
 
-class S4Code(Code):
-    """n in base 15: digits x; the integer of build b of B is (x + f x(0) + B - b) mod 15 - 7 with a factor f, of build 0 x - 7.
+def _inverse(columns: list[int], bits: int) -> list[int]:
+    """What each bit of a word says of a number, for words that are sums of these columns; Gauss-Jordan over GF(2)."""
+    rows = [(column, 1 << index) for index, column in enumerate(columns)]
+    found = [0] * bits
+    for index in range(len(rows)):
+        pivot = rows[index][0].bit_length() - 1
+        for other, (word, number) in enumerate(rows):
+            if other != index and word >> pivot & 1:
+                rows[other] = (word ^ rows[index][0], number ^ rows[index][1])
+    for word, number in rows:
+        found[word.bit_length() - 1] = number
+    return found
 
-    Neighbours differ by another amount in every build here, too.
+
+def _tables(columns: list[int]) -> tuple[U32, U32]:
+    """Sums of columns for each value of the low and of the high 16 bits."""
+    tables = []
+    for first in (0, 16):
+        table = np.zeros(1, np.uint32)
+        for column in (*columns[first : first + 16], *[0] * 16)[:16]:
+            table = np.concatenate([table, table ^ np.uint32(column)])
+        tables.append(table)
+    return tables[0], tables[1]
+
+
+def _apply(tables: tuple[U32, U32], bits: U32) -> U32:
+    result: U32 = tables[0][bits & np.uint32(0xFFFF)] ^ tables[1][bits >> np.uint32(16)]
+    return result
+
+
+class S4Code(Code):
+    """n in base 15: digits x. The integer of build 0 is x - 7, of build b of B it is (x + f s + B - b) mod 15 - 7.
+
+    f is a factor of the build, s the sum of the digits before. Elements near each other differ in most builds here, too.
     """
 
     codec = "s4"
@@ -122,20 +162,25 @@ class S4Code(Code):
         return min(int(15**self.builds), int(NOTHING))
 
     def integers(self, numbers: U32, build: int) -> Int8:
-        digit = numbers // np.uint32(15**build) % np.uint32(15)
+        total, left = np.zeros_like(numbers), numbers
+        for _ in range(build):
+            left, digit = np.divmod(left, np.uint32(15))
+            total += digit
+        digit = left % np.uint32(15)
         if build:
-            shift = numbers % np.uint32(15) * np.uint32(self._factors[build]) + np.uint32(self.builds - build)
-            digit = (digit + shift) % np.uint32(15)
+            digit = (digit + total * np.uint32(self._factors[build]) + np.uint32(self.builds - build)) % np.uint32(15)
         return digit.astype(np.int8) - np.int8(7)
 
     def locate(self, words: U32, plane: int) -> U32:
-        first = (words & np.uint32(15)) - np.uint32(1)
-        numbers, found = first.copy(), first < 15
+        numbers = (words & np.uint32(15)) - np.uint32(1)
+        found, total = numbers < 15, numbers.copy()
         for build in range(1, self.builds):
             nibble = (words >> np.uint32(4 * build)) & np.uint32(15)
             found &= nibble > 0
-            back = np.uint32(15 - self._factors[build]) * first + np.uint32(14 + 15 - self.builds + build)
-            numbers += (nibble + back) % np.uint32(15) * np.uint32(15**build)
+            back = np.uint32(15 - self._factors[build]) * total + np.uint32(14 + 15 - self.builds + build)
+            digit = (nibble + back) % np.uint32(15)
+            numbers += digit * np.uint32(15**build)
+            total += digit
         numbers[~found] = NOTHING
         return numbers
 
