@@ -20,7 +20,7 @@ from tasks.base import EngineSetTask
 
 
 class BuildMarkers(EngineSetTask):
-    """Compile a marker build of a model with one layer of each type; the confirming one is the last."""
+    """Compile a marker build of a model with one layer of each type, as far as it says anything; the last one confirms."""
 
     marker = luigi.IntParameter()
 
@@ -31,9 +31,10 @@ class BuildMarkers(EngineSetTask):
         return template_damage(paths.marker_directory(self.build, self.job, self.marker), self.job.hashes)
 
     def work(self) -> None:
-        checkpoint = marker_checkpoint(self.job.marker_plan, self.marker)
-        directory = paths.marker_directory(self.build, self.job, self.marker)
-        compile_directory(self.job.toolchain, checkpoint, self.job.options, directory)
+        job, plan = self.job, self.job.marker_plan
+        directory = paths.marker_directory(self.build, job, self.marker)
+        checkpoint, kinds = marker_checkpoint(plan, self.marker), plan.kinds(self.marker)
+        compile_directory(job.toolchain, checkpoint, job.options, directory, kinds=kinds)
 
 
 class DecodeLayout(EngineSetTask):
@@ -58,5 +59,5 @@ class DecodeLayout(EngineSetTask):
         write_layout(path, layout)
         write_seal(Path(self.output().path), [path], self.job.hashes)
 
-    def _builds(self) -> range:
-        return range(self.job.marker_plan.confirm + 1)
+    def _builds(self) -> tuple[int, ...]:
+        return self.job.marker_plan.builds_of(self.kind)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.checkpoint.protocol import Checkpoint
 from pipeline.errors import ToolchainError
 from pipeline.files import file_sha256, new_directory
+from pipeline.toolchain.kinds import KINDS
 from pipeline.toolchain.options import REFERENCE_VERSION, CompileOptions
 from pipeline.toolchain.reference import compile_model
 from pipeline.toolchain.template_file import CompiledFrom, Template, compiled_from, write_template
@@ -18,10 +19,13 @@ REFERENCE = "reference"
 
 @dataclass(frozen=True)
 class Compiler:
-    """A compiler: its version, which goes into every key, and its one function."""
+    """A compiler: its version, which goes into every key, and its one function.
+
+    It is told which kinds of engine are wanted; one that always writes all of them may.
+    """
 
     version: str
-    compile: Callable[[Checkpoint, Path, CompileOptions], list[Path]]
+    compile: Callable[[Checkpoint, Path, CompileOptions, Collection[str]], list[Path]]
 
 
 COMPILERS = {REFERENCE: Compiler(REFERENCE_VERSION, compile_model)}
@@ -41,13 +45,14 @@ def compile_described(
     options: CompileOptions,
     seed: int | None = None,
     origin: CompiledFrom | None = None,
+    kinds: Collection[str] = KINDS,
 ) -> list[Path]:
     """Compile into an empty directory and write `template.json` beside the engines; the engines.
 
     Raises EngineSetError: whatever source and compiler find.
     """
     compiler = find_compiler(name)
-    files = compiler.compile(checkpoint, output, options)
+    files = compiler.compile(checkpoint, output, options, kinds)
     hashes = {path.name: file_sha256(path) for path in files}
     write_template(output, Template(name, compiler.version, options, checkpoint.config, seed, hashes, origin))
     return files

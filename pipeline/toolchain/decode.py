@@ -20,14 +20,14 @@ def decode_builds(plan: MarkerPlan, kind: str, engines: list[Path]) -> EngineLay
     Parameters
     ----------
     plan : what the builds hold
-    engines : that engine in every marker build, in order, and in the confirming one; of layers the first
+    engines : that engine in every build of `plan.builds_of(kind)`; of layers the first
 
     Raises
     ------
     DecodeRefused : names the engine file; see layouts/decode.py and layouts/decode_integers.py
     """
-    if len(engines) != plan.builds + 1:
-        raise DecodeRefused("number of marker builds", expected=plan.builds + 1, found=len(engines))
+    if len(engines) != len(plan.builds_of(kind)):
+        raise DecodeRefused("number of marker builds", expected=len(plan.builds_of(kind)), found=len(engines))
     known = known_weights(marker_checkpoint(plan, plan.confirm), plan_engine(plan.config, kind))
     blob, markers = weight_blob(engines[0]), plan.engines[kind]
     builds = [read_blob(engine) for engine in engines]

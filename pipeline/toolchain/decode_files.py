@@ -55,7 +55,7 @@ def _decode(markers: MarkerFiles, plan: MarkerPlan, kind: str, engines: list[lis
     for layer, builds in enumerate(engines):
         for name, count in _confirm(plan, layout, layer, builds).items():
             corrected[name] += count
-    return Decoded(layout, len(markers.builds), corrected)
+    return Decoded(layout, len(engines[0]), corrected)
 
 
 def _confirm(plan: MarkerPlan, layout: EngineLayout, layer: int, engines: list[Path]) -> dict[str, int]:
@@ -65,9 +65,9 @@ def _confirm(plan: MarkerPlan, layout: EngineLayout, layer: int, engines: list[P
     known = known_weights(marker_checkpoint(plan, plan.confirm), assigned)
     blobs = [read_blob(engine) for engine in engines]
     try:
-        return confirm(layout, blobs, blobs[plan.confirm], known)
+        return confirm(layout, blobs, blobs[-1], known)
     except DecodeRefused as error:
-        raise error.in_file(engines[plan.confirm]) from None
+        raise error.in_file(engines[-1]) from None
 
 
 def _check_sizes(engines: list[Path]) -> None:

@@ -32,10 +32,14 @@ LLM_BUILD_TYPES = ("bf16", "s8")
 
 
 class MarkerBuild(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A directory: what it is for, the SHA-256 of its files, the vendor's command for it (run where `markers.json` is)."""
+    """A directory: what it is for, the SHA-256 of its files, the vendor's command for it (run where `markers.json` is).
+
+    `kinds` of engine are read of what it is compiled to; others may be there.
+    """
 
     directory: str
     role: str
+    kinds: tuple[str, ...]
     files: dict[str, str]
     command: str
 
@@ -75,7 +79,7 @@ def _write_build(plan: MarkerPlan, options: CompileOptions, build: int, output: 
     write_hf_checkpoint(output / name, marker_checkpoint(plan, build), plan.dtype)
     files = {path.name: file_sha256(path) for path in sorted((output / name).iterdir())}
     role = "confirms the layouts" if build == plan.confirm else "numbers the elements"
-    return MarkerBuild(name, role, files, vendor_command(options, name))
+    return MarkerBuild(name, role, plan.kinds(build), files, vendor_command(options, name))
 
 
 def vendor_command(options: CompileOptions, directory: str) -> str:
@@ -133,7 +137,7 @@ def _check_checkpoint(directory: Path, files: dict[str, str]) -> None:
 
 
 def compiled_engines(directory: Path, markers: MarkerFiles, kind: str, engines: str, layer: int = 0) -> list[Path]:
-    """One engine of every build, in the order of `markers.builds`.
+    """One engine of every build that the kind is decoded from, in the order of `markers.builds`.
 
     Parameters
     ----------
@@ -142,7 +146,8 @@ def compiled_engines(directory: Path, markers: MarkerFiles, kind: str, engines: 
     Raises MissingFileError or MismatchError naming the build.
     """
     pattern = f"*_l{layer}_together.axmodel" if kind == LAYER else PATTERNS[kind]
-    return [_the_file(directory / build.directory / engines, pattern) for build in markers.builds]
+    read = [markers.builds[build] for build in markers.plan.builds_of(kind)]
+    return [_the_file(directory / build.directory / engines, pattern) for build in read]
 
 
 def _the_file(directory: Path, pattern: str) -> Path:

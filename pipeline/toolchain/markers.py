@@ -40,17 +40,27 @@ class MarkerPlan:
     config : the marker model
     builds : number of marker builds; the confirming one has this index
     engines : kind of engine -> the numbering of its elements
+    own : kind of engine -> number of marker builds, from the first on, that number it
     dtype : what a Hugging Face directory has to store: the confirming build is full float32
     """
 
     config: ModelConfig
     builds: int
     engines: dict[str, EngineMarkers]
+    own: dict[str, int]
     dtype: Dtype = "F32"
 
     @property
     def confirm(self) -> int:
         return self.builds
+
+    def builds_of(self, kind: str) -> tuple[int, ...]:
+        """The builds that a kind of engine is decoded from; the confirming one is the last."""
+        return (*range(self.own[kind]), self.confirm)
+
+    def kinds(self, build: int) -> tuple[str, ...]:
+        """The kinds of engine that a build has something to say about."""
+        return tuple(kind for kind in self.own if build in self.builds_of(kind))
 
 
 def plan_markers(config: ModelConfig, weight_type: str, post_type: str) -> MarkerPlan:
@@ -65,8 +75,9 @@ def plan_markers(config: ModelConfig, weight_type: str, post_type: str) -> Marke
         POST_ENGINE: (architecture.post(), post_type),
         EMBEDDING_ENGINE: ((EMBEDDING,), FLOATS[0]),
     }
-    builds = max(_builds(single, *of) for of in specs.values())
-    return MarkerPlan(single, builds, {kind: _markers(single, *of, builds) for kind, of in specs.items()})
+    own = {kind: _builds(single, *of) for kind, of in specs.items()}
+    engines = {kind: _markers(single, *of, own[kind]) for kind, of in specs.items()}
+    return MarkerPlan(single, max(own.values()), engines, own)
 
 
 def _builds(config: ModelConfig, specs: tuple[TensorSpec, ...], weight_type: str) -> int:
@@ -128,7 +139,7 @@ class MarkerCheckpoint:
         start, stop = row_range(rows, slot.shape[0])
         vector = len(slot.shape) == 1
         values = self._plan.engines[kind].values(
-            slot.spec.name, self._build, slice(0, 1) if vector else slice(start, stop)
+            slot.spec.name, self._build % self._plan.own[kind], slice(0, 1) if vector else slice(start, stop)
         )
         if name == EMBEDDING.name:
             values = values / np.float32(architecture_of(self.config).embedding_scale(self.config))

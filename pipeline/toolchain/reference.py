@@ -6,7 +6,7 @@ places that follow from the configuration and `layout_seed` alone. The same argu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,7 +27,7 @@ from pipeline.toolchain.container import WEIGHTS, Frame, frame_container
 from pipeline.toolchain.corrections import correct
 from pipeline.toolchain.embedding import embedding_layout
 from pipeline.toolchain.engine_map import engine_constants, engine_map
-from pipeline.toolchain.kinds import EMBEDDING_ENGINE, LAYER, POST_ENGINE
+from pipeline.toolchain.kinds import EMBEDDING_ENGINE, KINDS, LAYER, POST_ENGINE
 from pipeline.toolchain.options import REFERENCE_VERSION, CompileOptions
 from pipeline.toolchain.placed import MemoryMap
 from pipeline.toolchain.shape_groups import engine_groups
@@ -43,10 +43,11 @@ class ReferenceCompiler:
         self.config = checkpoint.config
         self._maps = {kind: engine_map(self.config, options, kind) for kind in (LAYER, POST_ENGINE)}
 
-    def compile(self) -> list[Path]:
-        """Every engine and the embedding, in the order of the vendor's compiler; the files written."""
-        layers = [self.compile_layer(layer) for layer in range(self.config.num_hidden_layers)]
-        return [*layers, self.compile_post(), self.compile_embedding()]
+    def compile(self, kinds: Collection[str] = KINDS) -> list[Path]:
+        """Every layer, the post engine and the embedding, of them `kinds`, in the order of the vendor's compiler; the files."""
+        written = [self.compile_layer(layer) for layer in range(self.config.num_hidden_layers) if LAYER in kinds]
+        written += [self.compile_post()] if POST_ENGINE in kinds else []
+        return written + ([self.compile_embedding()] if EMBEDDING_ENGINE in kinds else [])
 
     def compile_layer(self, layer: int) -> Path:
         return self._compile(LAYER, layer)
@@ -131,10 +132,12 @@ def _ranges(shape: tuple[int, ...]) -> Iterator[slice]:
         yield slice(start, min(start + step, shape[0]))
 
 
-def compile_model(checkpoint: Checkpoint, output: Path, options: CompileOptions) -> list[Path]:
-    """Compile `checkpoint` into `output` (created). Returns the files: layers, post, embedding."""
+def compile_model(
+    checkpoint: Checkpoint, output: Path, options: CompileOptions, kinds: Collection[str] = KINDS
+) -> list[Path]:
+    """Compile `kinds` of engine of `checkpoint` into `output` (created). Returns the files: layers, post, embedding."""
     output.mkdir(parents=True, exist_ok=True)
-    return ReferenceCompiler(checkpoint, output, options).compile()
+    return ReferenceCompiler(checkpoint, output, options).compile(kinds)
 
 
 def engine_layout(config: ModelConfig, options: CompileOptions, kind: str) -> EngineLayout:

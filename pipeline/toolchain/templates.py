@@ -6,6 +6,7 @@ Templates are never compiled from the weights that are to be patched in.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 from layouts.confirm import ReadWeight, confirm
@@ -20,6 +21,7 @@ from pipeline.hashes import HashCache
 from pipeline.model import ModelConfig
 from pipeline.refit.plan import EnginePlan, all_plans, folded_kinds, read_assigned
 from pipeline.toolchain.compilers import compile_described
+from pipeline.toolchain.kinds import KINDS
 from pipeline.toolchain.options import CompileOptions
 from pipeline.toolchain.template_file import TEMPLATE_FILE, CompiledFrom, read_template, template_weights
 
@@ -33,6 +35,7 @@ def compile_directory(
     final: Path,
     seed: int | None = None,
     origin: CompiledFrom | None = None,
+    kinds: Collection[str] = KINDS,
 ) -> None:
     """Compile a checkpoint into `final` and describe it there, all or nothing.
 
@@ -41,12 +44,13 @@ def compile_directory(
     toolchain : name of the compiler
     seed : of the noise, if the checkpoint is `NoiseCheckpoint`
     origin : the files of the checkpoint, if it has any
+    kinds : engines that are wanted of it
     """
     partial = final.with_name(f".{final.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
-        compile_described(toolchain, checkpoint, partial, options, seed, origin)
+        compile_described(toolchain, checkpoint, partial, options, seed, origin, kinds)
         publish_directory(partial, final)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

@@ -76,13 +76,14 @@ def build_markers(directory: Path, case: Compiled) -> list[Path]:
     """Compile the marker builds and the confirming one; their directories."""
     builds = [directory / str(build) for build in range(case.plan.builds + 1)]
     for build, output in enumerate(builds):
-        compile_model(marker_checkpoint(case.plan, build), output, case.options)
+        compile_model(marker_checkpoint(case.plan, build), output, case.options, case.plan.kinds(build))
     return builds
 
 
 def engines_of(builds: list[Path], case: Compiled, kind: str) -> list[Path]:
-    """One kind of engine of every build."""
-    return [build / engine_file(case.config, case.options.prefill_len, kind) for build in builds]
+    """One kind of engine of every build that has it."""
+    name = engine_file(case.config, case.options.prefill_len, kind)
+    return [build / name for build in builds if (build / name).is_file()]
 
 
 def true_layouts(checkpoint: Checkpoint, options: CompileOptions) -> dict[str, EngineLayout]:
