@@ -18,6 +18,7 @@ from pipeline.errors import ConfigError, MismatchError, MissingFileError, Toolch
 from pipeline.hashes import HashCache, digest
 from pipeline.model import ModelConfig
 from pipeline.refit.choose import ENGINE
+from pipeline.refit.plan import check_dimensions
 from pipeline.toolchain.compilers import find_compiler
 from pipeline.toolchain.markers import MarkerPlan, plan_markers
 from pipeline.toolchain.options import INTEGERS, CompileOptions
@@ -85,12 +86,16 @@ class Job:
     def options(self) -> CompileOptions:
         return self.config.templates.options() if self.template is None else self.template.options
 
-    @property
+    @cached_property
     def template_model(self) -> ModelConfig:
-        """Dimensions that the templates are, or will be, compiled for."""
-        if self.template is not None:
-            return self.template.model
-        return (self.template_weights or self.checkpoint).config
+        """Dimensions that the templates are, or will be, compiled for; the first thing that a build asks for.
+
+        Raises PlanRefusedError where the source has others, and whatever is wrong with source, adapter or kept ids.
+        """
+        finished = self.template
+        model = (self.template_weights or self.checkpoint).config if finished is None else finished.model
+        check_dimensions(model, self.checkpoint)
+        return model
 
     @cached_property
     def template_weights(self) -> Checkpoint | None:

@@ -14,7 +14,7 @@ from layouts.sidecar import read_layout
 from layouts.stored import EngineLayout
 from pipeline.engineset.sources import Adapter
 from pipeline.engineset.whole import set_damage
-from pipeline.errors import EngineSetError, InternalError
+from pipeline.errors import ConfigError, EngineSetError, InternalError
 from pipeline.files import make_way
 from pipeline.job import Job, resolve_job
 from pipeline.toolchain.kinds import KINDS
@@ -26,6 +26,8 @@ DEFAULT_CONFIG = "configs/smollm2-135m-bf16.toml"
 @lru_cache(maxsize=16)
 def _job(config: str, gguf: str, lora: str, lora_scale: float, build: str) -> Job:
     source = Path(gguf) if gguf else None
+    if not lora and lora_scale != 1.0:
+        raise ConfigError("scales an adapter, and none is given with --lora", where="--lora-scale", found=lora_scale)
     adapter = Adapter(Path(lora).absolute(), lora_scale) if lora else None
     return resolve_job(Path(config), source, paths.hash_database(Path(build)), adapter)
 

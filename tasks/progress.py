@@ -20,7 +20,8 @@ class QuietHandler(logging.StreamHandler):  # type: ignore[type-arg]
 
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
-        cause = record.exc_info[1] if record.exc_info else None
+        # Luigi logs what deps() raises as text, while it handles it
+        _, cause, _ = record.exc_info or sys.exc_info()
         said = (cause is not None and fault_lines(cause) is not None) or (
             _TRACE in message and any(line in message for line in _reported)
         )

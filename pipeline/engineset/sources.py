@@ -48,12 +48,13 @@ def open_set_source(
 
     Raises
     ------
-    MissingFileError, VerifyError : a source or an adapter that is gone or has changed since
+    MissingFileError, VerifyError : a source or an adapter that is gone or has changed since; an adapter where none was merged
     EngineSetError : whatever is wrong with it
     """
     ids, entry = manifest.source.vocab_keep, manifest.source.adapter
     kept = read_ids(directory / ids, manifest.model.vocab_size) if ids else None
-    merged = None if entry is None else Adapter(adapter_of(directory, manifest, adapter), entry.scale)
+    path = adapter_of(directory, manifest, adapter) if entry or adapter else None
+    merged = Adapter(path, entry.scale) if entry and path else None
     return open_weights(source_of(directory, manifest, override), merged, kept)
 
 

@@ -107,7 +107,9 @@ def _compare_weights(
     prefill_len = int(manifest.template.options["prefill_len"])
     for plan in all_plans(config, folded_kinds(layouts)):
         name = engine_file(config, prefill_len, plan.kind, plan.layer)
-        if (directory / name).is_file():
+        if name not in manifest.files:
+            result.faults.append(f"{directory / name}: the manifest lists no such engine")
+        elif (directory / name).is_file():
             with _faults_into(result):
                 expected = Expected(checkpoint, manifest.scales, manifest.engines.get(name, {}).get("tensors", {}))
                 result.elements += compare_engine(directory / name, layouts[plan.kind], plan, expected)

@@ -57,14 +57,15 @@ def plan_engine(config: ModelConfig, kind: str, layer: int = 0, folded: bool = F
 def read_assigned(checkpoint: Checkpoint, assignment: Assignment, rows: slice) -> Float32:
     """Rows of an engine weight as the source has them, float32 `[rows, cols]`; a vector is one row.
 
-    The product with a factor or a gain is rounded to float32.
+    The product with a factor or a gain is rounded to float32, and infinite where it is beyond.
     """
     name, *gains = assignment.sources
     values = checkpoint.read(name)[None] if len(checkpoint.shape(name)) == 1 else checkpoint.read(name, rows)
-    if assignment.factor != 1.0:
-        values = values * np.float32(assignment.factor)
-    for gain in gains:
-        values = values * checkpoint.read(gain)
+    with np.errstate(over="ignore"):
+        if assignment.factor != 1.0:
+            values = values * np.float32(assignment.factor)
+        for gain in gains:
+            values = values * checkpoint.read(gain)
     return values
 
 
@@ -108,18 +109,22 @@ def check_plan(config: ModelConfig, layouts: Mapping[str, EngineLayout], checkpo
     ------
     PlanRefusedError : dimensions that differ, tensors that are missing, have another shape, or have no place; all of them.
     """
-    faults = list(_config_faults(config, checkpoint))
-    if not faults:
-        faults = [*dict.fromkeys(_tensor_faults(config, layouts, checkpoint)), *_unused_faults(config, checkpoint)]
+    check_dimensions(config, checkpoint)
+    faults = [*dict.fromkeys(_tensor_faults(config, layouts, checkpoint)), *_unused_faults(config, checkpoint)]
     if faults:
         raise PlanRefusedError(faults)
 
 
-def _config_faults(config: ModelConfig, checkpoint: Checkpoint) -> Iterator[str]:
+def check_dimensions(config: ModelConfig, checkpoint: Checkpoint) -> None:
+    """The part of `check_plan` that needs no layouts: raises PlanRefusedError for dimensions that differ, all of them."""
     wanted, given = config.shape_key(), checkpoint.config.shape_key()
-    for field, value in wanted.items():
-        if value != given[field]:
-            yield f"{checkpoint.path}: {field}: the template has {value}, the source has {given[field]}"
+    faults = [
+        f"{checkpoint.path}: {field}: the template has {value}, the source has {given[field]}"
+        for field, value in wanted.items()
+        if value != given[field]
+    ]
+    if faults:
+        raise PlanRefusedError(faults)
 
 
 def _tensor_faults(config: ModelConfig, layouts: Mapping[str, EngineLayout], checkpoint: Checkpoint) -> Iterator[str]:

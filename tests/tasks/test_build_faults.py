@@ -190,6 +190,12 @@ def test_finished_templates_of_other_dimensions(tmp_path: Path, whole: Tiny, fie
         f'name = "tiny"\narchitecture = "qwen2"\n[source]\npath = "tiny.gguf"\n[templates]\ndir = "{template}"\n'
     )
     check_refusal(tiny, tiny.luigi(), [reason])
+    check_nothing_was_compiled(tiny)
+
+
+def check_nothing_was_compiled(tiny: Tiny) -> None:
+    """What headers alone show is told before anything is made that takes its time."""
+    assert {path.name for path in tiny.build.iterdir()} <= {"hashes.sqlite", "locks", "sources"}
 
 
 def test_templates_compiled_from_another_family(tmp_path: Path) -> None:
@@ -200,6 +206,24 @@ def test_templates_compiled_from_another_family(tmp_path: Path) -> None:
     check_refusal(
         tiny, tiny.luigi(), [rf"tiny\.gguf: {f}: the template has {a}, the source has {b}" for f, a, b in sides]
     )
+    check_nothing_was_compiled(tiny)
+
+
+def test_finished_templates_of_a_whole_head_for_a_trimmed_one(tmp_path: Path, whole: Tiny) -> None:
+    tiny = make_tiny(tmp_path)
+    (tmp_path / "ids.json").write_text("[5, 2, 7]")
+    (template,) = (whole.build / "templates").iterdir()
+    tiny.config.write_text(
+        'name = "tiny"\narchitecture = "qwen2"\nvocab_keep = "ids.json"\n'
+        f'[source]\npath = "tiny.gguf"\n[templates]\ndir = "{template}"\n'
+    )
+    check_refusal(tiny, tiny.luigi(), [r"tiny\.gguf: kept_rows: the template has 0, the source has 3"])
+    check_nothing_was_compiled(tiny)
+
+
+def test_scale_of_an_adapter_that_is_not_given(tmp_path: Path, whole: Tiny) -> None:
+    tiny = warmed(tmp_path, whole)
+    check_refusal(tiny, tiny.luigi("--lora-scale", "0.5"), [r"--lora-scale: .*--lora \(found 0\.5\)"])
 
 
 def test_templates_that_are_not_there(tmp_path: Path) -> None:

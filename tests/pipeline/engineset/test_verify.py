@@ -149,6 +149,19 @@ def test_wrong_source_is_found(tiny: Tiny, copy: Path, tmp_path: Path) -> None:
     assert all("reads back otherwise" in fault for fault in faults)
 
 
+def test_engine_that_the_manifest_does_not_list_is_a_fault(copy: Path) -> None:
+    manifest = read_manifest(copy)
+    del manifest.files[LAYER]
+    (copy / "manifest.json").write_bytes(encode_manifest(manifest))
+    (copy / LAYER).unlink()
+    assert verify_set(copy).faults == [f"{copy / LAYER}: the manifest lists no such engine"]
+
+
+def test_adapter_of_a_set_that_has_none(copy: Path) -> None:
+    (fault,) = verify_set(copy, adapter=copy).faults
+    assert fault == f"{copy / 'manifest.json'}: the set was built without an adapter; no weight was read back"
+
+
 def test_source_of_another_shape_is_refused(copy: Path, tmp_path: Path) -> None:
     other = make_tiny(tmp_path / "other", num_hidden_layers=1)
     (fault,) = verify_set(copy, other.gguf).faults
