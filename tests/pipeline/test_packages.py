@@ -46,16 +46,21 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_pieces_are_joined_once(site: Path, tmp_path: Path) -> None:
     joined = packaged_file("zoo==2.0", "m.gguf", tmp_path / "cache")
     assert joined.is_absolute() and joined.name == "m.gguf" and joined.read_bytes() == b"".join(PIECES)
-    assert joined.is_relative_to(tmp_path / "cache") and [path.name for path in joined.parent.iterdir()] == ["m.gguf"]
+    assert joined.is_relative_to(tmp_path / "cache")
+    assert sorted(path.name for path in joined.parent.iterdir()) == ["m.gguf", "m.gguf.seal.json"]
     before = joined.stat()
     assert packaged_file("zoo", "m.gguf", tmp_path / "cache") == joined
     assert joined.stat().st_mtime_ns == before.st_mtime_ns and joined.stat().st_ino == before.st_ino
 
 
-def test_joined_file_of_another_size_is_joined_again(site: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"half", b"x" * sum(map(len, PIECES)), None])
+def test_joined_file_that_has_changed_is_joined_again(site: Path, tmp_path: Path, content: bytes | None) -> None:
     joined = packaged_file("zoo", "m.gguf", tmp_path)
-    joined.write_bytes(b"half")
-    assert packaged_file("zoo", "m.gguf", tmp_path).read_bytes() == b"".join(PIECES)
+    joined.unlink()
+    if content is not None:
+        joined.write_bytes(content)
+    with pytest.warns(UserWarning, match=r"m\.gguf: .*, joined again"):
+        assert packaged_file("zoo", "m.gguf", tmp_path).read_bytes() == b"".join(PIECES)
 
 
 def test_pieces_of_the_package_itself_join_too(site: Path, tmp_path: Path) -> None:
