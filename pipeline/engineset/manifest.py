@@ -105,12 +105,12 @@ def read_manifest(directory: Path) -> Manifest:
     data = path.read_bytes()
     try:
         fields = msgspec.json.decode(data, type=dict[str, Any])
-        seal = fields.pop("seal", None)
+        seal, found = fields.pop("seal", None), fields.get("format")
+        if type(found) is int and found != FORMAT:  # whose fields may be others
+            raise VerifyError("another format", file=path, where="format", expected=FORMAT, found=found)
         manifest = msgspec.convert(fields, Manifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise VerifyError(f"not a manifest: {error}", file=path) from None
-    if manifest.format != FORMAT:
-        raise VerifyError("another format", file=path, where="format", expected=FORMAT, found=manifest.format)
     if seal != digest(fields) or encode_manifest(manifest) != data:
         raise VerifyError("changed since it was written", file=path, where="seal", expected=digest(fields), found=seal)
     return manifest
