@@ -48,8 +48,8 @@ TUNE = f"""
 SmolLM2-135M plus a seeded low-rank change: rank {RANK}, {" and ".join(MODULES)} of every layer; for each rank one element in
 {SHARE:.0%} of the rows becomes 1 to {MOST:g} times as large as the row's largest was. It is merged as a LoRA adapter and refitted
 twice into the same s8 template, which was compiled from SmolLM2 itself: with new scales (`refit`) and with the engine's own
-(`engine`). Each is compared with the F32 twin of the fine-tuned model. With `refit` it is about as far from that as the base set is
-from its own; the raised rows have coarser scales now, and that is the difference. `engine` fails the gates of an s8 set, as it
+(`engine`). Each is compared with the F32 twin of the fine-tuned model. With `refit` it is about as far from that as the base set
+is from its own; the raised rows have coarser scales now, and that is the difference. `engine` fails the gates of an s8 set, as it
 should, and the report of the build says why: clipped elements.
 """
 
