@@ -15,7 +15,9 @@ import numpy.typing as npt
 from layouts.errors import DecodeRefused
 from layouts.integers import Int8
 
-LEAST_BUILDS, MOST_BUILDS = 2, 8
+LEAST_BUILDS, MOST_BUILDS = 4, 8
+"""Fewer would do for engines of some thousand elements, where a last group of one column shows too little."""
+
 SAFE = 31
 """So many consecutive columns hold a whole aligned run of elements, and with it the largest magnitude."""
 
@@ -189,7 +191,7 @@ CODES: dict[str, type[Code]] = {code.codec: code for code in (S8Code, S4Code)}
 
 
 def builds_for(codec: str, elements: int) -> int:
-    """The fewest builds that give every nibble of so many elements a word of its own. Raises DecodeRefused."""
+    """The fewest builds, of 4 or more, that give every nibble of so many elements a word of its own. Raises DecodeRefused."""
     for builds in range(LEAST_BUILDS, MOST_BUILDS + 1):
         if CODES[codec](builds).capacity >= elements:
             return builds

@@ -21,7 +21,7 @@ from layouts.smooth import UNKNOWN, smooth
 
 SAMPLED_COLUMNS = 64
 SAMPLED_ROWS = 48
-MAX_KINDS = 1024
+MAX_KINDS, MAX_SEGMENTS = 1024, 16
 MAX_JOINED = 64
 FEW, ENOUGH = 3, 12
 UNFIT, NEVER = 1 << 32, 1 << 62
@@ -48,8 +48,11 @@ def stored_twice(lowest: Places, highest: Places) -> Flags:
     return twice
 
 
-def column_segments(seen: Places) -> list[tuple[int, int]]:
-    """Ranges of columns inside which rows are alike: cut where the step to the next column is another in every row."""
+def column_segments(seen: Places, tail: int) -> list[tuple[int, int]]:
+    """Ranges of columns inside which rows are alike: cut where the step to the next column is another in every row.
+
+    The last `tail` columns are seen too seldom to be cut.
+    """
     rows, cols = seen.shape
     picked = np.unique(np.linspace(0, rows - 1, min(rows, SAMPLED_ROWS)).astype(np.int64))
     table = seen[picked].astype(np.int64)
@@ -58,7 +61,8 @@ def column_segments(seen: Places) -> list[tuple[int, int]]:
     often = max(FEW, len(picked) // 5)
     repeated = (steps[: len(picked) - often + 1] == steps[often - 1 :]) & (steps[often - 1 :] != UNKNOWN)
     cuts = np.flatnonzero(~repeated.any(axis=0) & (np.count_nonzero(known, axis=0) >= ENOUGH)) + 1
-    if len(cuts) >= MAX_PIECES:
+    cuts = cuts[cuts < cols - tail]
+    if len(cuts) >= MAX_SEGMENTS:
         return [(0, cols)]
     return list(pairwise([0, *(int(cut) for cut in cuts), cols]))
 
@@ -104,12 +108,16 @@ def _faults(witness: Witness, own: Places, other: Places, rows: Int64, places: R
 
 
 def _place(witness: Witness, own: Places, rows: Int64, places: RowPlaces) -> None:
-    """Give rows the patterns that they have in common, those of many rows first."""
+    """Give rows the patterns that they have in common, those of many rows first. Raises DecodeRefused if there are none."""
     kind, offset, kinds = _cluster(own, rows)
+    lonely = 0
     for index in np.argsort(-np.bincount(kind, minlength=kinds), kind="stable"):
         members = np.flatnonzero(kind == index)
         if len(members) < FEW and _join(witness, own, rows[members], places):
             continue
+        lonely += len(members) < FEW
+        if lonely > MAX_PIECES:
+            raise DecodeRefused("rows follow no common pattern", where=witness.matrix.name, found=f"{kinds} kinds")
         profile = _profile(witness, own, rows[members], offset[members])
         places.base[rows[members]] = offset[members] + profile[0]
         places.kind[rows[members]] = len(places.profiles)
@@ -122,6 +130,8 @@ def _join(witness: Witness, own: Places, rows: Int64, places: RowPlaces) -> bool
     for index, profile in enumerate(places.profiles[:MAX_JOINED]):
         steps = np.where(seen >= 0, seen - profile, UNKNOWN)
         base = _middle(steps, np.count_nonzero(seen >= 0, axis=1))
+        if 2 * np.count_nonzero(steps == base[:, None]) < np.count_nonzero(seen >= 0):
+            continue
         row, col = np.repeat(rows, len(profile)), np.tile(np.arange(len(profile)), len(rows))
         if witness.fits(row, col, (base[:, None] + profile).ravel()).all():
             places.base[rows], places.kind[rows] = base, index
@@ -187,17 +197,14 @@ def _profile(witness: Witness, own: Places, rows: Int64, offset: Int64) -> Int64
 
 
 def _searched(witness: Witness, col: int, rows: Int64, offset: Int64) -> int:
-    """The one address at which every row has this column in all builds."""
+    """The one address at which every row has this column in all builds, `UNKNOWN` where there is none or another."""
     found = witness.search(int(rows[0]), col) - offset[0]
     for row, start in zip(rows[1:], offset[1:], strict=True):
         if len(found) <= 1:
             break
         at = np.full(len(found), row), np.full(len(found), col)
         found = found[witness.fits(*at, found + start)]
-    if len(found) != 1:
-        where = f"{witness.matrix.name}[{int(rows[0])}, {col + witness.left}]"
-        raise DecodeRefused("an element that no build tells from others", where=where, found=f"{len(found)} places")
-    return int(found[0])
+    return int(found[0]) if len(found) == 1 else int(UNKNOWN)
 
 
 def _seen_elsewhere(own: Places, other: Places, rows: Int64, places: RowPlaces) -> tuple[Int64, Int64]:

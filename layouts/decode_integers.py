@@ -13,21 +13,19 @@ from layouts.codecs import Float32
 from layouts.codes import Code
 from layouts.compare import ReadWeight
 from layouts.confirm import check_explained, check_known
-from layouts.consensus import Missing, column_segments, settle, stored_twice
 from layouts.decode import DECODE, PREFILL, place_tensors
 from layouts.digits import Int64
 from layouts.entry_places import FoundEntries, entry_tables, find_entries
 from layouts.errors import DecodeRefused, FitRefused, LayoutError
 from layouts.integer_markers import MarkedMatrix
 from layouts.markers import Alphabet, Blob, MarkedTensor, Sightings, number_tensors
+from layouts.plane_places import NIBBLE, PlanePlaces, place_planes, plane_copies
 from layouts.row_places import RowPlaces, copies_of, deduplicated
 from layouts.scale_rules import Rule, find_rule, folded_values, group_order, with_rule
 from layouts.scales import Scales
-from layouts.sightings import Places, Witness, check_sizes, find_elements
+from layouts.sightings import check_sizes
 from layouts.stored import Copy, EngineLayout, Plane, StoredTensor
 from layouts.vector_places import find_gains, find_vectors
-
-NIBBLE = 4
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,7 @@ def _check_build(layout: EngineLayout, build: int, data: Blob, markers: IntegerM
 def _matrices(
     marked: Sequence[Blob], confirming: Blob, markers: IntegerMarkers, known: ReadWeight
 ) -> tuple[StoredTensor, ...]:
-    placed = _place_planes(marked, markers)
+    placed = place_planes(marked, markers.code, markers.matrices)
     words = sum(matrix.shape[0] * matrix.scale_words for matrix in markers.matrices)
     entries = find_entries(marked, markers.code, words)
     tensors, rules = [], []
@@ -126,78 +124,19 @@ def _matrices(
     )
 
 
-@dataclass(frozen=True)
-class Segment:
-    """Columns from `left` on of a plane: the lower and the higher places of its rows, and how often each is stored."""
-
-    left: int
-    first: RowPlaces
-    second: RowPlaces | None
-
-    @property
-    def copies(self) -> Int64:
-        return np.where(self.second.base >= 0, 2, 1) if self.second else np.ones(len(self.first.base), np.int64)
-
-
-PlanePlaces = list[list[Segment]]
-
-
-def _place_planes(marked: Sequence[Blob], markers: IntegerMarkers) -> dict[str, PlanePlaces]:
-    """Matrix -> lowest and highest places of its rows, a plane at a time: 8 bytes an element."""
-    placed: dict[str, PlanePlaces] = {matrix.name: [] for matrix in markers.matrices}
-    missing = {matrix.name: Missing() for matrix in markers.matrices}
-    for plane in range(len(markers.code.planes)):
-        seen = find_elements(marked, markers.code, plane, sum(matrix.elements for matrix in markers.matrices))
-        for matrix in markers.matrices:
-            span = slice(matrix.first, matrix.first + matrix.elements)
-            lowest, highest = (table[span].reshape(matrix.shape) for table in seen)
-            placed[matrix.name].append(
-                [
-                    _segment(
-                        Witness(marked, matrix, plane, left),
-                        lowest[:, left:right],
-                        highest[:, left:right],
-                        missing[matrix.name],
-                    )
-                    for left, right in column_segments(lowest)
-                ]
-            )
-    lost = [(matrix, missing[matrix.name]) for matrix in markers.matrices if missing[matrix.name].count]
-    if lost:
-        faults = (f"{m.name}: {found.count} of {m.elements} elements, first {found.first}" for m, found in lost)
-        raise DecodeRefused("elements that are stored nowhere: " + "; ".join(faults))
-    return placed
-
-
-def _segment(witness: Witness, lowest: Places, highest: Places, missing: Missing) -> Segment:
-    twice = np.flatnonzero(stored_twice(lowest, highest))
-    first = settle(witness, lowest, highest, np.arange(len(lowest)), missing)
-    second = settle(witness, highest, lowest, twice, missing) if twice.size else None
-    return Segment(witness.left, first, second)
-
-
 def _assemble(matrix: MarkedMatrix, planes: PlanePlaces, found: FoundEntries) -> tuple[StoredTensor, list[Int64]]:
     """The tensor with its entries in ascending order, and the tables of its entries."""
     held = [segment.copies for plane in planes for segment in plane]
     if not all(np.array_equal(held[0], other) for other in held[1:]):
         raise DecodeRefused("rows of which a part is stored twice and another once", where=matrix.name)
     group, tables = entry_tables(found, matrix, held[0])
-    fields = [_copies(plane) for plane in planes]
+    fields = [plane_copies(plane) for plane in planes]
     scales = Scales(found.entry, group, found.divisor, shared=matrix.code.codec == "s8")
     copies = tuple(
         Copy(name, tuple(_plane(matrix.code, index, pieces[at]) for index, pieces in enumerate(fields)), entries)
         for at, (name, entries) in enumerate(zip((DECODE, PREFILL), _entry_planes(tables, found.width), strict=False))
     )
     return StoredTensor(matrix.name, matrix.shape, matrix.code.codec, copies, scales), tables
-
-
-def _copies(segments: list[Segment]) -> list[tuple[Piece, ...]]:
-    """Pieces of each copy of a plane."""
-    parts = [(segment.left, copies_of(segment.first, segment.second, NIBBLE, NIBBLE)) for segment in segments]
-    return [
-        tuple(Piece(piece.row, piece.col + left, piece.layout) for left, copies in parts for piece in copies[index])
-        for index in range(len(parts[0][1]))
-    ]
 
 
 def _plane(code: Code, index: int, pieces: tuple[Piece, ...]) -> Plane:

@@ -17,6 +17,7 @@ Places = npt.NDArray[Any]
 """Nibble addresses (2 * byte + half), int32 where they fit, otherwise int64; -1 for nowhere."""
 
 CHUNK = 1 << 16
+MAX_SEARCHES = 64
 LARGEST_INT32 = (1 << 31) - 1
 
 
@@ -69,6 +70,7 @@ class Witness:
     def __init__(self, builds: Sequence[Blob], matrix: MarkedMatrix, plane: int, left: int = 0) -> None:
         """Columns are counted from `left`."""
         self.builds, self.matrix, self.plane, self.left = builds, matrix, plane, left
+        self._searches = 0
 
     def fits(self, rows: I64, cols: I64, places: I64) -> npt.NDArray[np.bool_]:
         """Where every build holds the element, or what a correction by one step makes of it in all builds but one."""
@@ -87,7 +89,10 @@ class Witness:
         return self.matrix.code.fields(self.matrix.at(build, rows, cols + self.left), self.plane)
 
     def search(self, row: int, col: int) -> I64:
-        """Every place whose nibble is this element's in all builds."""
+        """Every place whose nibble is this element's in all builds; none after 64 searches, which only junk needs."""
+        self._searches += 1
+        if self._searches > MAX_SEARCHES:
+            return np.zeros(0, np.int64)
         at = (np.array([row]), np.array([col]))
         found = []
         word = sum(int(self._expected(build, *at)[0]) << 4 * build for build in range(len(self.builds)))

@@ -13,6 +13,7 @@ MAX_LAG = 640
 KEPT_LAGS = 24
 PASSES = 4
 TRIED = 6
+LEAST_SHARE = 0.3
 
 Holds = Callable[[int, int], bool]
 """Whether a column can stand at an address."""
@@ -63,6 +64,7 @@ def _expectations(profile: Int64) -> Int64:
     cols = len(profile)
     shares = [_step(profile, lag) for lag in range(1, min(cols - 1, MAX_LAG) + 1)]
     regular = sorted(range(len(shares)), key=lambda index: -shares[index][1])[:KEPT_LAGS]
+    regular = [index for index in regular if shares[index][1] >= LEAST_SHARE]
     table = np.full((2 * len(regular), cols), UNKNOWN, np.int64)
     for index, which in enumerate(regular):
         lag, (step, _) = which + 1, shares[which]
@@ -73,7 +75,7 @@ def _expectations(profile: Int64) -> Int64:
 
 
 def _step(profile: Int64, lag: int) -> tuple[int, float]:
-    """The most frequent step over so many columns, if it is that of most of them, and its share."""
+    """The middle step over so many columns, which is that of most of them where these are regular, and its share."""
     ahead, behind = profile[lag:], profile[:-lag]
     steps = (ahead - behind)[(ahead != UNKNOWN) & (behind != UNKNOWN)]
     if not steps.size:

@@ -65,8 +65,8 @@ def test_neighbours_do_not_look_like_each_other_corrected(codec: str) -> None:
 
 
 def test_builds_that_engines_need() -> None:
-    assert [builds_for("s8", n) for n in (1, 128, 129, 1 << 23, 1 << 27)] == [2, 2, 3, 6, 7]
-    assert [builds_for("s4", n) for n in (225, 226, 15**6, 15**6 + 1, 1 << 27)] == [2, 3, 6, 7, 7]
+    assert [builds_for("s8", n) for n in (1, 1 << 15, (1 << 15) + 1, 1 << 23, 1 << 27)] == [4, 4, 5, 6, 7]
+    assert [builds_for("s4", n) for n in (1, 15**4, 15**4 + 1, 15**6, 15**6 + 1, 1 << 27)] == [4, 4, 5, 6, 7, 7]
     limit = CODES["s8"](MOST_BUILDS).capacity
     with pytest.raises(DecodeRefused, match=rf"at most {limit}, found {limit + 1}"):
         builds_for("s8", limit + 1)
