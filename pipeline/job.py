@@ -22,7 +22,7 @@ from pipeline.refit.plan import check_dimensions
 from pipeline.toolchain.compilers import find_compiler
 from pipeline.toolchain.markers import MarkerPlan, plan_markers
 from pipeline.toolchain.options import INTEGERS, CompileOptions
-from pipeline.toolchain.template_file import TEMPLATE_FILE, CompiledFrom, Template, read_template
+from pipeline.toolchain.template_file import TEMPLATE_FILE, CompiledFrom, Template, read_template, template_weights
 from pipeline.version import OUTPUT_FORMAT
 
 JOINED = "sources"
@@ -101,6 +101,14 @@ class Job:
     def template_weights(self) -> Checkpoint | None:
         """What the templates are to be compiled from, None for noise or where they are finished."""
         return None if self.template_source is None else open_weights(self.template_source, kept=self.kept)
+
+    def check_finished_weights(self) -> None:
+        """Whether the weights of finished templates can be read, once; raises as `template_file.template_weights`."""
+        _ = self._finished_weights
+
+    @cached_property
+    def _finished_weights(self) -> Checkpoint | None:
+        return None if self.template_directory is None else template_weights(self.template_directory)
 
     @cached_property
     def source_hashes(self) -> dict[str, str]:

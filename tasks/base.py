@@ -20,6 +20,7 @@ from pipeline.job import Job, resolve_job
 from pipeline.toolchain.kinds import KINDS
 from tasks import paths, progress
 
+USAGE = 2
 DEFAULT_CONFIG = "configs/smollm2-135m-bf16.toml"
 
 
@@ -32,13 +33,24 @@ def _job(config: str, gguf: str, lora: str, lora_scale: float, build: str) -> Jo
     return resolve_job(Path(config), source, paths.hash_database(Path(build)), adapter)
 
 
+class ScaleParameter(luigi.FloatParameter):
+    """A number; what is none ends the command as any other wrong usage does."""
+
+    def parse(self, text: str) -> float:
+        try:
+            return float(text)
+        except ValueError:
+            print(f"error: --lora-scale: not a number (found {text})", file=sys.stderr)
+            sys.exit(USAGE)
+
+
 class EngineSetTask(luigi.Task):
     """Base of all tasks. `gguf` overrides the source of the config; a directory in HF form is taken as well."""
 
     config = luigi.Parameter(default=DEFAULT_CONFIG, description="TOML file of the engine set")
     gguf = luigi.Parameter(default="", description="weights, instead of the config's source")
     lora = luigi.Parameter(default="", description="LoRA adapter (GGUF or PEFT directory) merged into the weights")
-    lora_scale = luigi.FloatParameter(default=1.0, description="what the adapter's change is multiplied with")
+    lora_scale = ScaleParameter(default=1.0, description="what the adapter's change is multiplied with")
     build_dir = luigi.Parameter(default="build", description="where everything is written")
 
     @property

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import luigi
+import msgspec
 from luigi.event import Event
 
 from layouts.sidecar import read_layout
@@ -49,6 +50,12 @@ class CheckPlan(EngineSetTask):
         write_json(paths.plan_path(self.build, self.job), describe_plan(all_plans(model, folded_kinds(layouts))))
 
 
+class _Sealed(msgspec.Struct):
+    """The field of a patched engine's report that names its bytes."""
+
+    sha256: str
+
+
 class _PatchTask(EngineSetTask):
     """Base of the tasks that write the source's weights into one engine."""
 
@@ -68,8 +75,12 @@ class _PatchTask(EngineSetTask):
 
     def damage(self) -> str | None:
         part = paths.part_path(self.build, self.job, self.kind, self.layer)
-        report = json.loads(paths.report_path(self.build, self.job, self.kind, self.layer).read_text())
-        return self.job.hashes.damage(part.parent, {part.name: report.get("sha256", "")})
+        path = paths.report_path(self.build, self.job, self.kind, self.layer)
+        try:
+            report = msgspec.json.decode(path.read_bytes(), type=_Sealed)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            return f"{path}: not the report of an engine: {error}"
+        return self.job.hashes.damage(part.parent, {part.name: report.sha256})
 
     def work(self) -> None:
         job = self.job
@@ -100,6 +111,8 @@ class BuildEngineSet(EngineSetTask):
     """The main job: an engine set in a directory named by the hash of its inputs."""
 
     def requires(self) -> Iterator[luigi.Task]:
+        if self.job.template_directory is not None and not ConfirmTemplate(**self.shared()).complete():
+            self.job.check_finished_weights()  # before markers are compiled for nothing
         for layer in range(self.job.template_model.num_hidden_layers):
             yield PatchLayer(layer=layer, **self.shared())
         yield PatchPost(**self.shared())

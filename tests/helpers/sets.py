@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -109,4 +110,16 @@ def left_behind(build: Path) -> list[str]:
     return hidden + [str(path) for path in build.glob("sets/*")]
 
 
-__all__ = ["Tiny", "build_tiny", "built", "contents", "engineset", "left_behind", "make_tiny"]
+def check_refusal(tiny: Tiny, result: subprocess.CompletedProcess[str], reasons: list[str]) -> None:
+    """A build failed with one line for each reason, a regular expression, and left nothing half-written."""
+    assert result.returncode != 0
+    errors = [line for line in result.stderr.splitlines() if line.startswith("error: ")]
+    assert len(errors) == len(reasons), result.stderr
+    for line, reason in zip(errors, reasons, strict=True):
+        assert re.search(reason, line), line
+    assert "Traceback" not in result.stderr + result.stdout
+    assert "engine set:" not in result.stdout
+    assert left_behind(tiny.build) == []
+
+
+__all__ = ["Tiny", "build_tiny", "built", "check_refusal", "contents", "engineset", "left_behind", "make_tiny"]
