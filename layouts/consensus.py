@@ -48,6 +48,14 @@ def stored_twice(lowest: Places, highest: Places) -> Flags:
     return twice
 
 
+def forget_single(lowest: Places, highest: Places, rows: Int64) -> None:
+    """Of rows that are stored twice, an element that was seen once may be of either copy: it counts as not seen, in place."""
+    for start, stop in _blocks(len(rows), lowest.shape[1]):
+        block = rows[start:stop]
+        row, col = np.nonzero(lowest[block] == highest[block])
+        lowest[block[row], col] = highest[block[row], col] = -1
+
+
 def column_segments(seen: Places, tail: int) -> list[tuple[int, int]]:
     """Ranges of columns inside which rows are alike: cut where the step to the next column is another in every row.
 
@@ -88,7 +96,7 @@ def settle(witness: Witness, own: Places, other: Places, rows: Int64, missing: M
         before = places.base[rows], places.kind[rows]
         _place(witness, own, rows, places)
         found = _faults(witness, own, other, rows, places)
-        better = found < faults[rows]
+        better = (found < faults[rows]) & ((faults[rows] >= UNFIT) | _shared(places.kind[rows]))
         faults[rows[better]] = found[better]
         places.base[rows[~better]], places.kind[rows[~better]] = before[0][~better], before[1][~better]
         rows = rows[better & (found > 0)]
@@ -98,10 +106,16 @@ def settle(witness: Witness, own: Places, other: Places, rows: Int64, missing: M
     return deduplicated(places.base, places.kind, places.profiles)
 
 
+def _shared(kind: npt.NDArray[np.int32]) -> Flags:
+    """Rows whose pattern is that of a few at least: a false sighting makes no pattern of its own."""
+    shared: Flags = np.bincount(kind)[kind] >= FEW
+    return shared
+
+
 def _faults(witness: Witness, own: Places, other: Places, rows: Int64, places: RowPlaces) -> Int64:
     """How wrong the pattern of each row is: elements that cannot be where it puts them, then those that were seen elsewhere."""
     row, col = _seen_elsewhere(own, other, rows, places)
-    unfit = ~witness.fits(row, col, places.at(row, col))
+    unfit = ~witness.bears(row, col, places.at(row, col))
     weight = np.where(unfit, UNFIT, own[row, col] >= 0)
     found: Int64 = np.bincount(row, weight, minlength=own.shape[0]).astype(np.int64)[rows]
     return found
@@ -133,7 +147,7 @@ def _join(witness: Witness, own: Places, rows: Int64, places: RowPlaces) -> bool
         if 2 * np.count_nonzero(steps == base[:, None]) < np.count_nonzero(seen >= 0):
             continue
         row, col = np.repeat(rows, len(profile)), np.tile(np.arange(len(profile)), len(rows))
-        if witness.fits(row, col, (base[:, None] + profile).ravel()).all():
+        if witness.bears(row, col, (base[:, None] + profile).ravel()).all():
             places.base[rows], places.kind[rows] = base, index
             return True
     return False
@@ -184,15 +198,17 @@ def _profile(witness: Witness, own: Places, rows: Int64, offset: Int64) -> Int64
     valid = np.count_nonzero(seen != UNKNOWN, axis=0)
     profile = _middle(seen.T, valid)
     agree = np.count_nonzero(seen == profile, axis=0)
-    backed = (agree >= 3) & (2 * agree > valid) & (2 * agree > len(rows)) & (profile != UNKNOWN)
+    backed = (agree >= 2) & (2 * agree > valid) & (2 * agree > len(rows)) & (profile != UNKNOWN)
 
     def holds(col: int, address: int) -> bool:
         fitting = witness.fits(rows, np.full(len(rows), col), address + offset)
         return bool(10 * np.count_nonzero(fitting) >= 9 * len(rows))
 
     profile = smooth(profile, backed, holds)
-    for col in np.flatnonzero(profile == UNKNOWN):
-        profile[col] = _searched(witness, int(col), rows, offset)
+    for col in np.flatnonzero(~backed):
+        if profile[col] == UNKNOWN or not holds(int(col), int(profile[col])):
+            found = _searched(witness, int(col), rows, offset)
+            profile[col] = profile[col] if found == UNKNOWN else found
     return profile
 
 
@@ -222,7 +238,7 @@ def _as_seen(witness: Witness, own: Places, other: Places, rows: Int64, places: 
     """Rows without a pattern in common: every element that cannot be where it is put is where it was seen."""
     for row in rows:
         at, col = _seen_elsewhere(own, other, row[None], places)
-        col = col[~witness.fits(at, col, places.at(at, col))]
+        col = col[~witness.bears(at, col, places.at(at, col))]
         addresses, seen = places.of(row[None])[0], own[row, col].astype(np.int64)
         lost = seen < 0
         if lost.any():

@@ -9,7 +9,7 @@ import numpy as np
 
 from layouts.algebra import Piece
 from layouts.codes import Code
-from layouts.consensus import Missing, column_segments, settle, stored_twice
+from layouts.consensus import Missing, column_segments, forget_single, settle, stored_twice
 from layouts.digits import Int64
 from layouts.errors import DecodeRefused
 from layouts.integer_markers import MarkedMatrix
@@ -71,6 +71,7 @@ def _check_missing(matrices: tuple[MarkedMatrix, ...], missing: Mapping[str, Mis
 
 def _segment(witness: Witness, lowest: Places, highest: Places, missing: Missing) -> Segment:
     twice = np.flatnonzero(stored_twice(lowest, highest))
+    forget_single(lowest, highest, twice)
     first = settle(witness, lowest, highest, np.arange(len(lowest)), missing)
     second = settle(witness, highest, lowest, twice, missing) if twice.size else None
     return Segment(witness.left, first, second)

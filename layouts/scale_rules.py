@@ -90,7 +90,7 @@ def group_order(stored: StoredTensor, table: Int64, confirming: Bytes, known: Re
     -------
     index of the place of each group, `[groups]`
 
-    Raises DecodeRefused where no one order explains all rows.
+    Raises DecodeRefused where no order explains all rows, or more than one does.
     """
     width = entry_codec(stored.scales.entry).width // 8 if stored.scales is not None else 0
     groups = table.shape[1]
@@ -104,23 +104,9 @@ def group_order(stored: StoredTensor, table: Int64, confirming: Bytes, known: Re
         words = sum(confirming[places + byte].astype(np.uint32) << np.uint32(8 * byte) for byte in range(width))
         expected = encoded.entries[held].astype(np.uint32)
         matches &= (np.asarray(words)[:, :, None] == expected[:, None, :]).all(axis=0)
-    order = _assignment(matches)
-    if order is None:
+    if not (matches.any(axis=0) & matches.any(axis=1)).all():
         raise DecodeRefused("no order of scale entries explains the confirming build", where=stored.name)
-    return order
-
-
-def _assignment(matches: np.ndarray[tuple[int, int], np.dtype[np.bool_]]) -> Int64 | None:
-    """For every group a place of its own; ascending where the values leave the choice."""
-    groups = len(matches)
-    if matches.diagonal().all():
-        return np.arange(groups)
-    order, left = np.full(groups, -1, np.int64), matches.copy()
-    for _ in range(groups):
-        counts = np.where(order < 0, np.count_nonzero(left, axis=0), groups + 1)
-        group = int(np.argmin(counts))
-        if not left[:, group].any():
-            return None
-        order[group] = int(np.argmax(left[:, group]))
-        left[order[group]] = False
+    if np.count_nonzero(matches) > groups:
+        raise DecodeRefused("scale entries that the confirming build does not tell apart", where=stored.name)
+    order: Int64 = matches.argmax(axis=0)
     return order

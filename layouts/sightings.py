@@ -74,6 +74,14 @@ class Witness:
 
     def fits(self, rows: I64, cols: I64, places: I64) -> npt.NDArray[np.bool_]:
         """Where every build holds the element, or what a correction by one step makes of it in all builds but one."""
+        near, exact = self._compared(rows, cols, places)
+        return near & exact
+
+    def bears(self, rows: I64, cols: I64, places: I64) -> npt.NDArray[np.bool_]:
+        """The same, but corrected in all builds, too: for places that are told by the pattern of a row."""
+        return self._compared(rows, cols, places)[0]
+
+    def _compared(self, rows: I64, cols: I64, places: I64) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
         inside = (places >= 0) & (places < 2 * self.builds[0].size)
         safe = np.where(inside, places, 0)
         wraps = self.plane + 1 < len(self.matrix.code.planes)
@@ -83,7 +91,7 @@ class Witness:
             apart = np.abs(found.astype(np.int8) - expected.astype(np.int8))
             near &= (apart <= 1) | (wraps & (apart == 15))  # from 15 to 0, or back, is carried into the other plane
             exact |= apart == 0
-        return near & exact
+        return near, exact
 
     def _expected(self, build: int, rows: I64, cols: I64) -> npt.NDArray[np.uint8]:
         return self.matrix.code.fields(self.matrix.at(build, rows, cols + self.left), self.plane)
