@@ -171,6 +171,16 @@ def test_adapter_and_its_scale_change_the_set_alone(folder: Path, tmp_path: Path
     assert names(resolve_job(folder / "tiny.toml", None, tmp_path / "hashes.sqlite", moved)) == found[2]
 
 
+def test_adapter_that_changes_while_it_is_read_is_named(folder: Path, tmp_path: Path) -> None:
+    factors = low_rank(tiny_config("qwen2"), ["model.layers.0.mlp.up_proj.weight"], 1)
+    path = write_peft(tmp_path / "adapter", factors, 6)
+    job = resolve_job(folder / "tiny.toml", None, tmp_path / "hashes.sqlite", Adapter(path, 1.0))
+    assert job.identity and job.changed_sources() == []
+    shutil.rmtree(path)
+    write_peft(path, factors, 7)
+    assert job.changed_sources() == [path]
+
+
 def test_adapter_that_is_not_there(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match="none: no such adapter"):
         resolve_job(folder / "tiny.toml", None, tmp_path / "hashes.sqlite", Adapter(tmp_path / "none", 1.0))
@@ -186,6 +196,17 @@ def test_kept_tokens_change_every_name_by_number_and_the_set_by_list(folder: Pat
     assert len({found_names[0] for found_names in found}) == 4
     assert found[1][1:] == found[2][1:]
     assert all(a != b for a, b in zip(found[2], found[3], strict=True))
+
+
+def test_kept_tokens_name_the_templates_of_a_checkpoint(folder: Path, tmp_path: Path) -> None:
+    """Their head has these rows, and no others."""
+    base = {"path": str(folder / "tiny.gguf")}
+    write_config(tmp_path / "tiny.toml", "qwen2", top={"vocab_keep": "ids.json"}, weight_type="s8", checkpoint=base)
+    found = []
+    for ids in ([1, 2, 5], [1, 2, 6]):
+        (tmp_path / "ids.json").write_text(json.dumps(ids))
+        found.append(names(resolve(tmp_path, folder / "tiny.gguf")))
+    assert found[0][1] != found[1][1] and found[0][2] == found[1][2]
 
 
 def test_templates_of_a_checkpoint_have_its_name(folder: Path, tmp_path: Path) -> None:

@@ -9,16 +9,19 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from layouts.sidecar import read_layout
 from pipeline.axmodel.walk import walk_engine
 from pipeline.engineset import verify
-from pipeline.engineset.manifest import FileEntry, encode_manifest, read_manifest
+from pipeline.engineset.manifest import AdapterEntry, FileEntry, encode_manifest, read_manifest
 from pipeline.engineset.verify import verify_set
 from pipeline.files import file_sha256
 from tests.helpers.engines import overwrite
+from tests.helpers.integer_sets import low_rank, write_peft
 from tests.helpers.sets import Tiny, build_tiny, engineset, make_tiny
+from tests.helpers.tiny import tiny_config
 
 FILES = (
     "config.json",
@@ -160,6 +163,17 @@ def test_engine_that_the_manifest_does_not_list_is_a_fault(copy: Path) -> None:
 def test_adapter_of_a_set_that_has_none(copy: Path) -> None:
     (fault,) = verify_set(copy, adapter=copy).faults
     assert fault == f"{copy / 'manifest.json'}: the set was built without an adapter; no weight was read back"
+
+
+def test_adapter_that_has_changed_since_is_named(copy: Path, tmp_path: Path) -> None:
+    manifest, config = read_manifest(copy), tiny_config("qwen2")
+    path = write_peft(tmp_path / "adapter", low_rank(config, ["model.layers.0.mlp.up_proj.weight"], 1), 6)
+    hashes = {file.name: file_sha256(file) for file in path.iterdir()} | {"adapter_config.json": "0" * 64}
+    source = msgspec.structs.replace(manifest.source, adapter=AdapterEntry(str(path), 1.0, hashes))
+    (copy / "manifest.json").write_bytes(encode_manifest(msgspec.structs.replace(manifest, source=source)))
+    (fault,) = verify_set(copy).faults
+    assert fault.startswith(f"{path / 'adapter_config.json'}: not the adapter that the set was built from")
+    assert "mlp.up_proj.weight[0, " in verify_set(copy, adapter=path).faults[0]
 
 
 def test_source_of_another_shape_is_refused(copy: Path, tmp_path: Path) -> None:

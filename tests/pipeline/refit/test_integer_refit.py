@@ -18,15 +18,17 @@ from pipeline.axmodel.walk import walk_engine
 from pipeline.checkpoint.noise import NoiseCheckpoint
 from pipeline.checkpoint.protocol import Checkpoint, Float32
 from pipeline.engineset.names import engine_file
-from pipeline.errors import NotFiniteError, ToolchainError
+from pipeline.errors import NotFiniteError, ToolchainError, VerifyError
 from pipeline.model import ModelConfig
 from pipeline.refit.choose import ScaleMode
 from pipeline.refit.plan import plan_engine, read_assigned
 from pipeline.refit.refit import refit_engine
+from pipeline.refit.refitter import EngineRefitter
 from pipeline.refit.report import EngineReport
 from pipeline.toolchain.kinds import KINDS, LAYER
 from pipeline.toolchain.options import CompileOptions
 from pipeline.toolchain.reference import compile_model, engine_layout
+from tests.helpers.engines import overwrite
 from tests.helpers.tiny import tiny_config
 
 CONFIG = tiny_config(
@@ -217,3 +219,23 @@ def test_folded_gain_is_multiplied_before_rounding(tmp_path: Path) -> None:
     assert expected.dtype == np.float32
     assert np.array_equal(read_assigned(source, assignment, slice(0, 257)), expected)
     assert flags.folds(LAYER)
+
+
+def test_stray_half_of_a_byte_is_found(known: tuple[Path, CompileOptions], tmp_path: Path) -> None:
+    """The last column of 255 shares its byte with a place that no element has."""
+    directory, flags = known
+    template, layout = directory / engine_file(CONFIG, 8, LAYER), engine_layout(CONFIG, flags, LAYER)
+    address = int(layout[UP].copies[0].planes[0].addresses(0, 1)[0, -1])
+    at, half = walk_engine(template).weights.offset + address // 8, 0x10 if address % 8 == 0 else 0x01
+    noise = NoiseCheckpoint(CONFIG, 2)
+    with (
+        pytest.raises(VerifyError, match="outside the planned spans") as caught,
+        EngineRefitter(template, layout, tmp_path / "out") as refitter,
+    ):
+        for item in plan_engine(CONFIG, LAYER).assignments:
+            refitter.set(item.tensor, read_assigned(noise, item, slice(None)))
+        (beside,) = tmp_path.iterdir()
+        overwrite(beside, at, bytes([beside.read_bytes()[at] ^ half]))
+        refitter.commit()
+    assert caught.value.offset == at
+    assert list(tmp_path.iterdir()) == []

@@ -5,14 +5,16 @@ from __future__ import annotations
 import pickle
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from layouts.stored import EngineLayout
 from pipeline.checkpoint.noise import NoiseCheckpoint
 from pipeline.errors import MismatchError
-from pipeline.model import ModelConfig, architecture_of
-from pipeline.refit.plan import all_plans, check_plan, describe_plan
+from pipeline.model import EMBEDDING, HEAD, ModelConfig, architecture_of
+from pipeline.refit.plan import Assignment, all_plans, check_plan, describe_plan, plan_engine, read_assigned
 from pipeline.refit.refused import PlanRefusedError
+from pipeline.toolchain.kinds import EMBEDDING_ENGINE, POST_ENGINE
 from tests.helpers.engines import ARCHITECTURES, small_options, true_layouts
 from tests.helpers.tiny import tiny_config
 
@@ -144,3 +146,19 @@ def test_norms_that_are_folded_into_some_projections_only() -> None:
         f"noise-1: model.layers.{layer}.self_attn.q_proj.weight: some norms of the layer template are folded, not this one's"
         for layer in range(2)
     ]
+
+
+@pytest.mark.parametrize(("arch", "factor"), [("gemma3", np.sqrt(np.float32(320))), ("llama", np.float32(1))])
+def test_scaled_embeddings_are_multiplied_in_float32_and_heads_are_not(arch: str, factor: np.float32) -> None:
+    noise = NoiseCheckpoint(tiny_config(arch), 1)
+    (embedding,) = plan_engine(noise.config, EMBEDDING_ENGINE).assignments
+    expected = noise.read(EMBEDDING.name, slice(3, 8)) * factor
+    assert expected.dtype == np.float32
+    np.testing.assert_array_equal(read_assigned(noise, embedding, slice(3, 8)), expected)
+    head = next(item for item in plan_engine(noise.config, POST_ENGINE).assignments if item.tensor == HEAD.name)
+    np.testing.assert_array_equal(read_assigned(noise, head, slice(3, 8)), noise.read(HEAD.name, slice(3, 8)))
+
+
+@pytest.mark.filterwarnings("error")
+def test_products_beyond_float32_are_infinite_without_a_warning() -> None:
+    assert np.isinf(read_assigned(NOISE, Assignment("x", (EMBEDDING.name,), 3e38 * 320), slice(0, 9))).any()

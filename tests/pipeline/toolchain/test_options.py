@@ -23,6 +23,12 @@ def test_fp32_is_not_truncated() -> None:
     assert CompileOptions(weight_type="fp32").rounding == "nearest"
 
 
+@pytest.mark.parametrize(("post", "folds"), [("", False), ("fp32", False), ("s8", True), ("s4", True)])
+def test_heads_of_floats_have_no_norm_folded(post: str, folds: bool) -> None:
+    options = CompileOptions(weight_type="s8", post_weight_type=post, fold_norms=True)
+    assert (options.folds("layer"), options.folds("post"), options.folds("embedding")) == (True, folds, False)
+
+
 def test_the_command_has_a_flag_for_every_option_with_the_same_default() -> None:
     words = ["--input_path", "here", "--output_path", "there"]
     given = llm_build.make_context("llm-build", words).params
