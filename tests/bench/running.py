@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline.evaluate.evaluate import evaluate_set
 from pipeline.evaluate.llama import LlamaModel
 from pipeline.evaluate.recipe import Recipe
-from pipeline.native import GenerateResult, Runner
+from pipeline.native import Runner
+from tests.bench.eight_bits import write_eight_bits
 from tests.bench.measure import Row, median_seconds
 from tests.bench.workspace import Workspace
 
@@ -17,18 +19,19 @@ PROMPT_TOKENS = 256
 GENERATED = 64
 
 
-def measure(workspace: Workspace) -> list[Row]:
-    prompt = _prompt(workspace.job.source)
-    runs = _generate(workspace.set, prompt)
-    decode = statistics.median((GENERATED - 1) / run.decode_s for run in runs)
-    prefill = statistics.median(PROMPT_TOKENS / run.prefill_s for run in runs)
-    models = {"llama.cpp, F32 twin": workspace.twin, "llama.cpp, GGUF": workspace.job.source}
-    speeds = {name: _llama(path, prompt) for name, path in models.items()}
-    return [
-        Row("decode on the simulator", decode, "tokens/s", {n: s[0] for n, s in speeds.items()}, better="higher"),
-        Row("prefill on the simulator", prefill, "tokens/s", {n: s[1] for n, s in speeds.items()}, better="higher"),
-        Row("evaluate a set", _evaluate(workspace), "s", {"the bound of one minute": 60.0}),
-    ]
+def measure(workspaces: dict[str, Workspace]) -> Iterator[Row]:
+    base = workspaces["bf16"]
+    prompt = _prompt(base.job.source)
+    ours = {name: _simulate(workspace.set, prompt) for name, workspace in workspaces.items()}
+    eight = write_eight_bits(base.twin, base.folder / "q8_0.gguf")
+    models = {"F32 twin": base.twin, "GGUF": base.job.source, "Q8_0": eight}
+    theirs = {f"llama.cpp, {name}": _llama(path, prompt) for name, path in models.items()}
+    for name, speeds in ours.items():
+        others = theirs if name == base.weight_type else {"the bf16 set": ours[base.weight_type]} | theirs
+        for index, what in enumerate(("decode", "prefill")):
+            found = {other: both[index] for other, both in others.items()}
+            yield Row(f"{what} on the simulator, {name}", speeds[index], "tokens/s", found, better="higher")
+    yield Row("evaluate the bf16 set", _evaluate(base), "s", {"the bound of one minute": 60.0})
 
 
 def _prompt(source: Path) -> list[int]:
@@ -36,13 +39,14 @@ def _prompt(source: Path) -> list[int]:
         return model.tokenize(TEXT)[:PROMPT_TOKENS]
 
 
-def _generate(directory: Path, prompt: list[int]) -> list[GenerateResult]:
+def _simulate(directory: Path, prompt: list[int]) -> tuple[float, float]:
     with Runner(directory) as runner:
-        return [runner.generate(prompt, max_tokens=GENERATED, ignore_eos=True).finish() for _ in range(3)]
+        runs = [runner.generate(prompt, max_tokens=GENERATED, ignore_eos=True).finish() for _ in range(3)]
+    decode = statistics.median((GENERATED - 1) / run.decode_s for run in runs)
+    return decode, statistics.median(len(prompt) / run.prefill_s for run in runs)
 
 
 def _llama(path: Path, prompt: list[int]) -> tuple[float, float]:
-    """Tokens a second in decode and in prefill."""
     with LlamaModel(path) as model:
         one = median_seconds(lambda: model.greedy([prompt], 1, ignore_end=True))
         many = median_seconds(lambda: model.greedy([prompt], GENERATED, ignore_end=True))
