@@ -19,6 +19,10 @@ std::size_t count_registers(const Microcode& code) {
     return values;
 }
 
+Weights weights_of(const Packed& w) {
+    return !is_float(w.codec) ? Weights::int8 : w.codec == Codec::fp32 ? Weights::fp32 : Weights::bf16;
+}
+
 // The dimensions of an ATTEND; who executes it adds the data.
 Attend attend_job(const Group& group, const Operation& operation) {
     Attend job{};
@@ -57,7 +61,10 @@ double* Executor::scratch(std::size_t doubles) {
 }
 
 std::size_t Executor::scratch_of(const Group& group, const Operation& operation) const {
-    if (operation.opcode == Opcode::matmul) return group.code.m * group.tensors[operation.args[2]]->cols;
+    if (operation.opcode == Opcode::matmul) {
+        const Packed& w = *group.tensors[operation.args[2]];
+        return Tokens{nullptr, group.code.m, w.cols}.doubles(weights_of(w));
+    }
     if (operation.opcode != Opcode::attend) return 0;
     const Attend job = attend_job(group, operation);
     return job.scratch() * std::min(threads(), job.chunks() * job.kv_heads);
@@ -97,11 +104,15 @@ void Executor::norm(const Call& call, const Operation& operation) {
 void Executor::matmul(const Call& call, const Operation& operation) {
     const auto& a = operation.args;
     const Packed& w = *call.group.tensors[a[2]];
-    double* x = scratch(call.m() * w.cols);
-    kernels_.pack_tokens(call.reg(a[0]), call.m(), w.cols, x);
-    const Weights weights = !is_float(w.codec) ? Weights::int8 : w.codec == Codec::fp32 ? Weights::fp32 : Weights::bf16;
-    const Matmul job{w.data.get(), weights, w.scales(), w.group, w.rows, w.cols, call.m(),
-                     a[3] == kNoTensor ? nullptr : call.floats(a[3]), x, call.reg(a[1])};
+    const Weights weights = weights_of(w);
+    Tokens x{nullptr, call.m(), w.cols};
+    x.x = scratch(x.doubles(weights));
+    const std::size_t tile = kernels_.tile_tokens;
+    pool_.run((x.tokens + tile - 1) / tile, [&](std::size_t task, std::size_t) {
+        kernels_.pack_tokens(weights, call.reg(a[0]), x, task * tile, std::min(x.tokens, (task + 1) * tile));
+    });
+    const float* const bias = a[3] == kNoTensor ? nullptr : call.floats(a[3]);
+    const Matmul job{w.data.get(), weights, w.scales(), w.group, w.rows, x, bias, call.reg(a[1])};
     const std::size_t panels = (w.rows + kPanelRows - 1) / kPanelRows;
     // Four panels are what the one-token kernels take at once.
     const std::size_t step = (panels + 4 * kTasksPerThread * threads() - 1) / (4 * kTasksPerThread * threads()) * 4;

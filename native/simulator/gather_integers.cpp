@@ -34,21 +34,24 @@ float read_scale(Codec codec, const std::byte* at) {
     return codec == Codec::s4_fp16 ? half_float(bits) : std::bit_cast<float>(std::uint32_t{bits} << 16U);
 }
 
-// One row of one block of columns, into every 32nd byte of `out`.
+// Columns are packed in pairs.
+std::size_t place_of(std::size_t column) { return column / 2 * 2 * kPanelRows + column % 2; }
+
+// One row of one block of columns.
 void gather_row(const Places& low, const Places* high, Bytes blob, std::size_t row, std::size_t first, std::size_t last, std::int8_t* out) {
     const std::int64_t low_start = low.start[row];
     const std::int64_t* const low_cols = low.cols[low.piece[row]].data();
     if (high == nullptr) {
-        for (std::size_t c = first; c < last; ++c, out += kPanelRows) {
-            *out = static_cast<std::int8_t>(static_cast<int>(half_byte(blob, low_start + low_cols[c])) - 8);
+        for (std::size_t c = first; c < last; ++c) {
+            out[place_of(c)] = static_cast<std::int8_t>(static_cast<int>(half_byte(blob, low_start + low_cols[c])) - 8);
         }
         return;
     }
     const std::int64_t high_start = high->start[row];
     const std::int64_t* const high_cols = high->cols[high->piece[row]].data();
-    for (std::size_t c = first; c < last; ++c, out += kPanelRows) {
+    for (std::size_t c = first; c < last; ++c) {
         const unsigned fine = half_byte(blob, low_start + low_cols[c]), coarse = half_byte(blob, high_start + high_cols[c]);
-        *out = static_cast<std::int8_t>((coarse ^ 8U) << 4U | fine);  // coarse has a bias of 8
+        out[place_of(c)] = static_cast<std::int8_t>((coarse ^ 8U) << 4U | fine);  // coarse has a bias of 8
     }
 }
 
@@ -58,14 +61,14 @@ void gather_integers(const TensorCode& tensor, Bytes blob, std::int8_t* panels) 
     const bool two = tensor.part_bits(high_plane) != 0;
     const Places low = find_places(tensor, low_plane, blob.size());
     const Places high = two ? find_places(tensor, high_plane, blob.size()) : Places{};
-    const std::size_t panel = kPanelRows * std::size_t{tensor.cols};
+    const std::size_t panel = kPanelRows * even(tensor.cols);
     for (std::size_t row = 0; row < tensor.rows; row += kPanelRows, panels += panel) {
         const std::size_t rows = std::min<std::size_t>(kPanelRows, tensor.rows - row);
-        if (rows < kPanelRows) std::memset(panels, 0, panel);
+        if (rows < kPanelRows || panel > kPanelRows * tensor.cols) std::memset(panels, 0, panel);
         for (std::size_t first = 0; first < tensor.cols; first += kBlock) {
             const std::size_t last = std::min<std::size_t>(tensor.cols, first + kBlock);
             for (std::size_t i = 0; i < rows; ++i) {
-                gather_row(low, two ? &high : nullptr, blob, row + i, first, last, panels + first * kPanelRows + i);
+                gather_row(low, two ? &high : nullptr, blob, row + i, first, last, panels + 2 * i);
             }
         }
     }

@@ -83,7 +83,7 @@ std::size_t padded_rows(const TensorCode& tensor) { return (tensor.rows + kPanel
 
 std::size_t packed_bytes(const TensorCode& tensor, Packing packing) {
     if (packing == Packing::flat) return std::size_t{tensor.rows} * tensor.cols * 4;
-    if (!is_float(tensor.codec)) return padded_rows(tensor) * (tensor.cols + std::size_t{tensor.part_cols(entries)} * 4);
+    if (!is_float(tensor.codec)) return padded_rows(tensor) * (even(tensor.cols) + std::size_t{tensor.part_cols(entries)} * 4);
     return padded_rows(tensor) * tensor.cols * (tensor.part_bits(low_plane) / 8);
 }
 

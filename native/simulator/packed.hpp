@@ -12,6 +12,7 @@
 namespace sim {
 
 inline constexpr std::size_t kPanelRows = 32;
+inline constexpr std::size_t even(std::size_t count) { return count + count % 2; }
 
 struct AlignedFree {
     void operator()(void* memory) const { std::free(memory); }
@@ -31,7 +32,8 @@ Aligned<T> make_aligned(std::size_t count) {
 // `panels`: 32 rows at a time, absent rows 0, then k by k:
 //   bf16: 16 words of 32 bits, word i = row i in the low half, row i + 16 in the high half
 //   fp32: 32 floats, one per row
-//   integers: 32 bytes, one per row; behind all panels the scales, 32 floats a group for each panel
+//   integers: 64 bytes for two k, two of them per row (an absent k is 0); behind all panels the scales, 32 floats a group
+//   for each panel
 enum class Packing { flat, panels };
 
 struct Packed {
@@ -42,7 +44,7 @@ struct Packed {
 
     const float* floats() const { return reinterpret_cast<const float*>(data.get()); }
     const float* scales() const {
-        return reinterpret_cast<const float*>(data.get() + (rows + kPanelRows - 1) / kPanelRows * kPanelRows * cols);
+        return reinterpret_cast<const float*>(data.get() + (rows + kPanelRows - 1) / kPanelRows * kPanelRows * even(cols));
     }
 };
 

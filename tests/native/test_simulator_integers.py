@@ -175,6 +175,81 @@ def test_group_is_what_the_tensor_says(tmp_path: Path, codec: str, group: int) -
     check(matmul_engine(tmp_path, 2, matrix, "published"), x, bf16_bits(y))
 
 
+def spread_inputs(m: int, cols: int, spread: int, seed: int) -> npt.NDArray[np.uint16]:
+    """Every run has values `spread` powers of two apart, of any sign, zeros among them; the middle moves over the type."""
+    rng = np.random.default_rng(seed)
+    bits = np.empty((m, cols), np.uint16)
+    for start in range(0, cols, 128):
+        count = min(128, cols - start)
+        low = rng.integers(0, 255 - spread, (m, 1))
+        exponents = low + rng.integers(0, spread + 1, (m, count))
+        exponents[:, : min(2, count)] = np.concatenate([low, low + spread], axis=1)[:, :count]
+        bits[:, start : start + count] = exponents << 7 | rng.integers(0, 128, (m, count))
+    bits |= rng.integers(0, 2, bits.shape).astype(np.uint16) << 15
+    bits[rng.random(bits.shape) < 0.05] &= 0x8000
+    return bits
+
+
+def oracle(x: npt.NDArray[np.uint16], matrix: Integers) -> npt.NDArray[np.uint16]:
+    with np.errstate(over="ignore", invalid="ignore"):
+        q = matrix.q.astype(np.int8)
+        return bf16_bits(numerics.integer_matmul(bf16_floats(x), q, matrix.scales, matrix.group))
+
+
+@pytest.mark.parametrize("spread", [0, 1, 7, 8, 23, 24, 31, 32, 33, 60])
+@pytest.mark.parametrize(("m", "rows", "cols"), [(1, 70, 300), (14, 33, 259)])
+def test_runs_of_every_spread(tmp_path: Path, m: int, rows: int, cols: int, spread: int) -> None:
+    """Up to 2^31 apart the sum of a run is exact in any order (kernels/integers.hpp), beyond it is not."""
+    matrix = make("s8", rows, cols, seed=spread)
+    x = spread_inputs(m, cols, spread, spread)
+    check(matmul_engine(tmp_path, m, matrix, "published"), x, oracle(x, matrix))
+
+
+@pytest.mark.parametrize("spread", [7, 23, 31, 32, 34])
+def test_runs_of_the_largest_sums(tmp_path: Path, spread: int) -> None:
+    """128 times -128 times the largest significand of either sign, and the least value beside it."""
+    matrix = make("s8", 64, 256)
+    matrix.q[:] = -128
+    matrix.q[32:, ::2] = 127
+    x = np.full((3, 256), (100 + spread) << 7 | 127, np.uint16)
+    matrix.q[:, 3::16] = 1
+    x[:, 3::16] = 100 << 7 | 1
+    x[1] |= 0x8000
+    x[2, ::2] |= 0x8000
+    check(matmul_engine(tmp_path, 3, matrix, "published"), x, oracle(x, matrix))
+
+
+@pytest.mark.parametrize("spread", [31, 33, 36, 45])
+def test_runs_whose_large_values_cancel(tmp_path: Path, spread: int) -> None:
+    """What is lost between 60 large products and their negatives is all that the result shows."""
+    matrix = make("s8", 64, 256)
+    matrix.q[:] = 127
+    x = np.full((2, 256), (100 + spread) << 7 | 127, np.uint16)
+    for start in (0, 128):
+        x[:, start + 68 : start + 128] |= 0x8000
+        x[:, start + 60 : start + 68] = 100 << 7 | 1
+        matrix.q[:, start + 60 : start + 68] = np.random.default_rng(1).integers(-128, 128, (64, 8)) | 1
+    expected = oracle(x, matrix)
+    whole = bf16_floats(x).astype(np.longdouble) @ (matrix.q * matrix.scales.astype(np.longdouble)).T
+    assert (bf16_bits(whole.astype(np.float32)) != expected).any() == (spread > 31)
+    check(matmul_engine(tmp_path, 2, matrix, "published"), x, expected)
+
+
+@pytest.mark.parametrize("special", [0x7F80, 0xFF80, 0x7FC0, 0x0001, 0x8001, 0x007F, 0x7F7F, 0xFF7F, 0x8000])
+def test_runs_with_a_special_value(tmp_path: Path, special: int) -> None:
+    """In one token of a tile, in one run: the others keep their bits."""
+    matrix = make("s4", 40, 300)
+    x = bf16_bits(np.random.default_rng(5).standard_normal((7, 300)).astype(np.float32))
+    x[3, 140] = special
+    check(matmul_engine(tmp_path, 7, matrix, "published"), x, oracle(x, matrix))
+
+
+def test_runs_of_zeros_are_positive_zeros(tmp_path: Path) -> None:
+    matrix = make("s8", 40, 200)
+    x = np.tile(np.array([[0, 0x8000]], np.uint16), (2, 100))
+    check(matmul_engine(tmp_path, 2, matrix, "published"), x, np.zeros((2, 40), np.uint16))
+
+
 def test_the_order_shows_in_the_bits() -> None:
     """The oracle tells scaled runs from scaled weights on this data: the equality above means something."""
     matrix = make("s8", 64, 1000)

@@ -61,7 +61,9 @@ void score_panel(const AttendTask& task, bool zero_keys, std::size_t column, std
         for (std::size_t unit = 0; unit < kUnits && !zero_keys; ++unit) {
             const std::uint32_t* const w[1] = {keys + unit * kLanes};
             Tile<1, T> total;
-            dot_tile<Fp32Panel>(w, task.queries + first * d, d, total);
+            dot_tile(d, total, [&](std::size_t k, std::size_t last, Tile<1, T>& run) SIM_INLINE_LAMBDA {
+                run_tile<Fp32Panel>(w, task.queries + first * d, k, last, run);
+            });
             for (std::size_t t = 0; t < T; ++t) {
                 dots[t][unit] = total.sum[0][0][t];
                 dots[t][kUnits + unit] = total.sum[0][1][t];

@@ -7,37 +7,31 @@
 namespace sim {
 namespace {
 
-// A unit is what one pass of a tile reads of a panel per k: `kLanes` rows of each half of the panel's 32.
+// A unit is what one pass of a tile reads of a panel per k: two vectors of `kLanes` rows, of floats one from each half
+// of the panel's 32. A panel type says where a unit starts and which rows its two vectors are.
 constexpr std::size_t kUnits = kPanelColumns / 2 / kLanes;
 
-struct Bf16Panel {
+template <std::size_t words>  // of a panel, per k
+struct FloatPanel {
     using Word = std::uint32_t;
-    static constexpr std::size_t words = kPanelColumns / 2;  // per k
 
-    static SIM_INLINE void load_pair(const std::uint32_t* at, F& low, F& high) {
-        const U pair = load<U>(at);
+    static constexpr std::size_t size(std::size_t cols) { return cols * words; }
+    static constexpr std::size_t start(std::size_t unit) { return unit * kLanes; }
+    static constexpr std::size_t row(std::size_t unit, std::size_t half) { return unit * kLanes + half * kPanelColumns / 2; }
+};
+
+struct Bf16Panel : FloatPanel<kPanelColumns / 2> {
+    static SIM_INLINE void load_pair(const Word* unit, std::size_t k, F& low, F& high) {
+        const U pair = load<U>(unit + size(k));
         low = widen(pair << 16);
         high = widen(pair & 0xFFFF0000U);
     }
 };
 
-struct Fp32Panel {
-    using Word = std::uint32_t;
-    static constexpr std::size_t words = kPanelColumns;
-
-    static SIM_INLINE void load_pair(const std::uint32_t* at, F& low, F& high) {
-        low = widen(load<U>(at));
-        high = widen(load<U>(at + kPanelColumns / 2));
-    }
-};
-
-struct Int8Panel {
-    using Word = std::int8_t;
-    static constexpr std::size_t words = kPanelColumns;
-
-    static SIM_INLINE void load_pair(const std::int8_t* at, F& low, F& high) {
-        low = Isa::widen_bytes(at);
-        high = Isa::widen_bytes(at + kPanelColumns / 2);
+struct Fp32Panel : FloatPanel<kPanelColumns> {
+    static SIM_INLINE void load_pair(const Word* unit, std::size_t k, F& low, F& high) {
+        low = widen(load<U>(unit + size(k)));
+        high = widen(load<U>(unit + size(k) + kPanelColumns / 2));
     }
 };
 
@@ -65,7 +59,7 @@ SIM_INLINE void run_tile(const typename Panel::Word* const (&w)[N], const double
     for (std::size_t k = first; k < last; ++k) {
         F pair[N][2];
 #pragma GCC unroll 16
-        for (std::size_t n = 0; n < N; ++n) Panel::load_pair(w[n] + k * Panel::words, pair[n][0], pair[n][1]);
+        for (std::size_t n = 0; n < N; ++n) Panel::load_pair(w[n], k, pair[n][0], pair[n][1]);
         const double* xk = x + k * T;
         each<N, T>([&](std::size_t n, std::size_t half, std::size_t t) SIM_INLINE_LAMBDA {
             acc[n][half][t] = add_exact_product(broadcast(xk[t]), pair[n][half], acc[n][half][t]);
@@ -81,21 +75,15 @@ SIM_INLINE void add_tile(const Tile<N, T>& left, Tile<N, T>& right) {
     });
 }
 
-struct AsSummed {
-    template <std::size_t N, std::size_t T>
-    SIM_INLINE void operator()(std::size_t, Tile<N, T>&) const {}
-};
-
 // The fixed tree over runs, kept as a binary counter: level l holds the sum of 2^l runs, earlier runs on the left.
-// `finish(first, sums)` has the last word on a run's sums; `first` is the run's first column.
-template <class Panel, std::size_t N, std::size_t T, class Finish = AsSummed>
-SIM_INLINE void dot_tile(const typename Panel::Word* const (&w)[N], const double* x, std::size_t cols, Tile<N, T>& total, Finish finish = {}) {
+// `sum_run(first, last, sums)` adds up one run, columns [first, last).
+template <std::size_t N, std::size_t T, class SumRun>
+SIM_INLINE void dot_tile(std::size_t cols, Tile<N, T>& total, SumRun sum_run) {
     constexpr std::size_t max_levels = 14;  // 2^20 columns at most
     Tile<N, T> levels[max_levels];
     std::size_t runs = 0;
     for (std::size_t first = 0; first < cols; first += kRun, ++runs) {
-        run_tile<Panel>(w, x, first, first + kRun < cols ? first + kRun : cols, total);
-        finish(first, total);
+        sum_run(first, first + kRun < cols ? first + kRun : cols, total);
         std::size_t level = 0;
         for (; (runs >> level & 1U) != 0; ++level) add_tile(levels[level], total);
         levels[level] = total;

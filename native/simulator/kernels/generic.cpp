@@ -25,9 +25,10 @@ struct Isa {
     }
     static inline F widen(G x) { return __builtin_convertvector(x, F); }
     static inline G narrow(F x) { return __builtin_convertvector(x, G); }
-    // Twice as fast as conversions, which baseline instruction sets do value by value.
+    static constexpr bool has_digits = false;  // there is no product of pairs: in order it is faster
+    // Every second byte. Twice as fast as conversions, which baseline instruction sets do value by value.
     static inline F widen_bytes(const std::int8_t* at) {
-        return F{kDoubles[static_cast<std::uint8_t>(at[0])], kDoubles[static_cast<std::uint8_t>(at[1])]};
+        return F{kDoubles[static_cast<std::uint8_t>(at[0])], kDoubles[static_cast<std::uint8_t>(at[2])]};
     }
 };
 

@@ -13,17 +13,47 @@ inline constexpr std::size_t kRun = 128;         // elements of one run of a dot
 inline constexpr std::size_t kPanelColumns = 32; // rows of a weight panel, cache rows of an attention panel
 inline constexpr std::size_t kQueryChunk = 48;   // query vectors of one attention task
 
-// out[t][r] = dot(x[t], w[r]) + bias[r]; `x` is packed by KernelTable::pack_tokens.
 enum class Weights { bf16, fp32, int8 };
 
+// Tokens [tokens, cols] as the matrices read them, in the caller's memory, tile by tile: doubles, tokens of a tile side by
+// side, and for int8 the digits of kernels/integers.hpp.
+inline constexpr std::size_t kMostDigits = 3;  // of 16 bits
+
+struct Digits {
+    double* units;          // of a run of a token: what its digits count
+    std::uint32_t* words;   // two digits of neighbouring columns
+    std::uint8_t* counts;   // of a run: digits, 0 where it is added in order
+};
+
+struct Tokens {
+    double* x;
+    std::size_t tokens, cols;
+
+    std::size_t runs() const { return (cols + kRun - 1) / kRun; }
+    std::size_t token_words() const { return (cols + 1) / 2 * kMostDigits; }
+    // Of the tile that begins with token `first`.
+    Digits digits(std::size_t first) const {
+        double* const units = x + tokens * cols;
+        auto* const words = reinterpret_cast<std::uint32_t*>(units + tokens * runs());
+        auto* const counts = reinterpret_cast<std::uint8_t*>(words + tokens * token_words());
+        return {units + first * runs(), words + first * token_words(), counts + first * runs()};
+    }
+    // Doubles that `x` points to.
+    std::size_t doubles(Weights weights) const {
+        if (weights != Weights::int8) return tokens * cols;
+        return tokens * (cols + runs()) + (tokens * (token_words() * 4 + runs()) + 7) / 8;
+    }
+};
+
+// out[t][r] = dot(x[t], w[r]) + bias[r]
 struct Matmul {
     const void* panels;
     Weights weights;
     const float* scales;  // of int8: panels of 32 rows, group by group
     std::size_t group;    // columns of a scale, a multiple of kRun
-    std::size_t rows, cols, tokens;
+    std::size_t rows;
+    Tokens x;
     const float* bias;  // or null
-    const double* x;
     float* out;
 };
 
@@ -72,8 +102,9 @@ enum class Activation : std::uint32_t { silu = 1, gelu_tanh = 2 };  // as in the
 
 struct KernelTable {
     const char* name;
-    // Rounds to bf16 and interleaves tokens [0, tokens) of `src` [tokens, width] tile by tile.
-    void (*pack_tokens)(const float* src, std::size_t tokens, std::size_t width, double* dst);
+    std::size_t tile_tokens;
+    // Rounds tokens [first, last) of `src` [tokens, cols] to bf16 and fills `x`; `first` begins a tile, `last` ends one.
+    void (*pack_tokens)(Weights weights, const float* src, const Tokens& x, std::size_t first_token, std::size_t last_token);
     void (*matmul)(const Matmul& job, std::size_t first_panel, std::size_t last_panel);
     // Query vectors [first, last) of one kv head, at most kQueryChunk of them. `scratch` is 64-byte aligned.
     void (*attend)(const Attend& job, std::size_t kv_head, std::size_t first, std::size_t last, double* scratch);

@@ -5,7 +5,7 @@ namespace sim {
 std::vector<const KernelTable*> available_kernels() {
     std::vector<const KernelTable*> tables;
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f")) tables.push_back(&avx512_kernels());
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw")) tables.push_back(&avx512_kernels());
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) tables.push_back(&avx2_kernels());
 #elif defined(__aarch64__)
     tables.push_back(&neon_kernels());

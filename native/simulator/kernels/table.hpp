@@ -8,7 +8,7 @@
 namespace sim {
 namespace {
 
-constexpr KernelTable kTable{Isa::name, pack_tokens, matmul, attend, norm, rope, glu};
+constexpr KernelTable kTable{Isa::name, Isa::tile_tokens, pack_tokens, matmul, attend, norm, rope, glu};
 
 }  // namespace
 }  // namespace sim
