@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 
 #include "faults.hpp"
 #include "shown.hpp"
@@ -21,13 +19,7 @@ constexpr std::uint64_t kElement = 2;  // bytes of a bf16
 class Fields {
   public:
     explicit Fields(const fs::path& file) : file_(file.string()) {
-        std::ifstream stream(file);
-        if (!stream || !fs::is_regular_file(file)) throw Fault(file_ + ": cannot be read");
-        try {
-            object_ = parse_json({std::istreambuf_iterator<char>(stream), {}});
-        } catch (const Fault& fault) {
-            throw Fault(file_ + ": " + fault.what());
-        }
+        object_ = read_json(file);
         if (!object_.is_object()) throw Fault(file_ + ": is not a JSON object");
     }
 

@@ -1,6 +1,9 @@
 #include "shown.hpp"
 
 #include <cmath>
+#include <cstdint>
+#include <fstream>
+#include <iterator>
 
 #include "faults.hpp"
 
@@ -15,6 +18,22 @@ json parse_json(const std::string& text) {
         return true;
     };
     return json::parse(text, shallow, false);
+}
+
+json read_json(const std::filesystem::path& file) {
+    constexpr std::uintmax_t most = std::uintmax_t{1} << 24U;
+    std::ifstream stream(file);
+    if (!stream || !std::filesystem::is_regular_file(file)) throw Fault(file.string() + ": cannot be read");
+    const std::uintmax_t size = std::filesystem::file_size(file);
+    if (size > most) {
+        throw Fault(file.string() + ": size: expected at most " + std::to_string(most) + " bytes, found " +
+                    std::to_string(size));
+    }
+    try {
+        return parse_json({std::istreambuf_iterator<char>(stream), {}});
+    } catch (const Fault& fault) {
+        throw Fault(file.string() + ": " + fault.what());
+    }
 }
 
 std::string shown(const json& value) {

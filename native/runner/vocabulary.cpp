@@ -1,7 +1,5 @@
 #include "vocabulary.hpp"
 
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -14,14 +12,8 @@ namespace {
 using nlohmann::json;
 
 json read_array(const std::filesystem::path& file) {
-    std::ifstream stream(file);
-    if (!stream) throw Fault(file.string() + ": cannot be read");
-    try {
-        json value = parse_json({std::istreambuf_iterator<char>(stream), {}});
-        if (value.is_array()) return value;
-    } catch (const Fault& fault) {
-        throw Fault(file.string() + ": " + fault.what());
-    }
+    json value = read_json(file);
+    if (value.is_array()) return value;
     throw Fault(file.string() + ": is not a JSON array of token ids");
 }
 

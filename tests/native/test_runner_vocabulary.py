@@ -110,6 +110,16 @@ def test_vocabulary_maps_that_are_not_files_of_the_set(tmp_path: Path, name: Any
     assert (ran.code, len(ran.err), ran.calls) == (1, 1, [])
 
 
+@pytest.mark.parametrize("name", ["config.json", "post_config.json", "keep.json"])
+def test_vocabulary_and_settings_of_no_end_are_not_read(tmp_path: Path, name: str) -> None:
+    directory = trimmed(tmp_path / "set")
+    with (directory / name).open("ab") as file:
+        file.truncate(1 << 40)  # a sparse file
+    ran = run_fake(directory, tmp_path, "--tokens", "1")
+    line = f"{directory}/{name}: size: expected at most 16777216 bytes, found 1099511627776"
+    assert (ran.code, ran.err, ran.calls) == (1, [line], [])
+
+
 def test_vocabulary_of_real_engines(tmp_path: Path) -> None:
     """A trimmed head computes what the whole one computes for the rows that are kept."""
     config = tiny_config("qwen2", num_hidden_layers=1, vocab_size=400, eos_token_ids=())
