@@ -1,4 +1,4 @@
-"""The tool's version, and the number that goes into every identity: raise it when the same inputs give other bytes."""
+"""The tool's version, and the number in every key: raise it when the same inputs give other bytes, in marker builds too."""
 
 import importlib.metadata
 
