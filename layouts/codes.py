@@ -47,6 +47,10 @@ class Code(ABC):
         """The integers of the elements with these numbers."""
 
     @abstractmethod
+    def of_fields(self, fields: U8) -> Int8:
+        """Integers of markers with these nibbles in the last plane."""
+
+    @abstractmethod
     def locate(self, words: U32, plane: int) -> U32:
         """Numbers of the elements whose nibble in a plane has these words (build 0 lowest), `NOTHING` where none has."""
 
@@ -96,8 +100,10 @@ class S8Code(Code):
 
     def integers(self, numbers: U32, build: int) -> Int8:
         words = _apply(self._encode, numbers) ^ self._constant
-        coarse = ((words >> np.uint32(4 * build)) & np.uint32(15)).astype(np.uint8)
-        return (((coarse ^ np.uint8(8)) << np.uint8(4)) | (coarse ^ np.uint8(1))).view(np.int8)
+        return self.of_fields(((words >> np.uint32(4 * build)) & np.uint32(15)).astype(np.uint8))
+
+    def of_fields(self, fields: U8) -> Int8:
+        return (((fields ^ np.uint8(8)) << np.uint8(4)) | (fields ^ np.uint8(1))).view(np.int8)
 
     def locate(self, words: U32, plane: int) -> U32:
         coarse = words if plane else words ^ self._ones
@@ -172,6 +178,9 @@ class S4Code(Code):
         if build:
             digit = (digit + total * np.uint32(self._factors[build]) + np.uint32(self.builds - build)) % np.uint32(15)
         return digit.astype(np.int8) - np.int8(7)
+
+    def of_fields(self, fields: U8) -> Int8:
+        return fields.astype(np.int8) - np.int8(8)
 
     def locate(self, words: U32, plane: int) -> U32:
         numbers = (words & np.uint32(15)) - np.uint32(1)

@@ -143,13 +143,14 @@ def _join(witness: Witness, own: Places, rows: Int64, places: RowPlaces) -> bool
     seen = own[rows].astype(np.int64)
     for index, profile in enumerate(places.profiles[:MAX_JOINED]):
         steps = np.where(seen >= 0, seen - profile, UNKNOWN)
-        base = _middle(steps, np.count_nonzero(seen >= 0, axis=1))
-        if 2 * np.count_nonzero(steps == base[:, None]) < np.count_nonzero(seen >= 0):
-            continue
-        row, col = np.repeat(rows, len(profile)), np.tile(np.arange(len(profile)), len(rows))
-        if witness.bears(row, col, (base[:, None] + profile).ravel()).all():
-            places.base[rows], places.kind[rows] = base, index
-            return True
+        valid = np.count_nonzero(seen >= 0, axis=1)
+        for base in (_middle(steps, valid), _middle(steps, valid, lower=1)):
+            if 2 * np.count_nonzero(steps == base[:, None]) < np.count_nonzero(seen >= 0):
+                continue
+            row, col = np.repeat(rows, len(profile)), np.tile(np.arange(len(profile)), len(rows))
+            if witness.bears(row, col, (base[:, None] + profile).ravel()).all():
+                places.base[rows], places.kind[rows] = base, index
+                return True
     return False
 
 
@@ -182,10 +183,13 @@ def _cluster(own: Places, rows: Int64) -> tuple[npt.NDArray[np.int32], Int64, in
     return kind, offset, kinds
 
 
-def _middle(steps: Int64, valid: Int64) -> Int64:
-    """The median of each row's known steps: that of most of them, if there is such a one; `UNKNOWN` where none is known."""
+def _middle(steps: Int64, valid: Int64, lower: int = 0) -> Int64:
+    """The median of each row's known steps: that of most of them, if there is such a one; `UNKNOWN` where none is known.
+
+    Of two in the middle it is the upper one, or the `lower`.
+    """
     ordered = np.sort(steps, axis=1)
-    at = steps.shape[1] - valid + valid // 2
+    at = steps.shape[1] - valid + np.maximum(valid - lower, 0) // 2
     return np.take_along_axis(ordered, np.minimum(at, steps.shape[1] - 1)[:, None], axis=1)[:, 0]
 
 

@@ -17,7 +17,7 @@ from layouts.decode import DECODE, PREFILL, place_tensors
 from layouts.digits import Int64
 from layouts.entry_places import FoundEntries, entry_tables, find_entries
 from layouts.errors import DecodeRefused, FitRefused, LayoutError
-from layouts.integer_markers import MarkedMatrix
+from layouts.integer_markers import MarkedMatrix, scale_table
 from layouts.markers import Alphabet, Blob, MarkedTensor, Sightings, number_tensors
 from layouts.plane_places import NIBBLE, PlanePlaces, place_planes, plane_copies
 from layouts.row_places import RowPlaces, copies_of, deduplicated
@@ -104,8 +104,7 @@ def _matrices(
     marked: Sequence[Blob], confirming: Blob, markers: IntegerMarkers, known: ReadWeight
 ) -> tuple[StoredTensor, ...]:
     placed = place_planes(marked, markers.code, markers.matrices)
-    words = sum(matrix.shape[0] * matrix.scale_words for matrix in markers.matrices)
-    entries = find_entries(marked, markers.code, words)
+    entries = find_entries(marked, markers.code, scale_table(markers.matrices, markers.code.builds))
     tensors, rules = [], []
     for matrix in markers.matrices:
         try:

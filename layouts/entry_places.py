@@ -12,7 +12,7 @@ import numpy.typing as npt
 from layouts.codes import U32, Code
 from layouts.digits import Int64
 from layouts.errors import DecodeRefused
-from layouts.integer_markers import LOWEST_EXPONENT, MarkedMatrix, scale_numbers
+from layouts.integer_markers import DIGIT_BITS, EXPONENTS, MarkedMatrix
 from layouts.scales import DIVISORS, EntryCodec, entry_codec
 from layouts.sightings import Blob
 
@@ -38,37 +38,37 @@ class FoundEntries:
         return entry_codec(self.entry).width
 
 
-def find_entries(builds: Sequence[Blob], code: Code, words: int) -> FoundEntries:
-    """The reading of entries under which most of them are found. `words` is the number of scale words of the engine."""
+def find_entries(builds: Sequence[Blob], code: Code, words: npt.NDArray[np.uint64]) -> FoundEntries:
+    """The reading of entries under which most of them are found. `words` are the scale words of the engine."""
     readings = product(ENTRIES_OF[code.codec], DIVISORS[code.codec])
     found = [_find(builds, entry, divisor, code.top, words) for entry, divisor in readings]
     return max(found, key=lambda reading: len(reading.place))
 
 
-def _find(builds: Sequence[Blob], entry: str, divisor: float, top: int, words: int) -> FoundEntries:
+def _find(builds: Sequence[Blob], entry: str, divisor: float, top: int, words: npt.NDArray[np.uint64]) -> FoundEntries:
     kind = entry_codec(entry)
     patterns = _patterns(kind, divisor, top)
-    numbers, places = [], []
+    ascending, numbers, places = np.argsort(words).astype(np.uint32), [], []
     for start in range(0, builds[0].size, CHUNK):
         at, digits = _digits(builds[0], start, kind.width // 8, patterns)
-        number = digits.astype(np.uint32)
+        found = digits.astype(np.uint64)
         for build, blob in enumerate(builds[1:], 1):
             again = _lookup(_at(blob, at, kind.width // 8), patterns)
             kept = again >= 0
-            at, number, again = at[kept], number[kept], again[kept]
-            number |= again.astype(np.uint32) << np.uint32(4 * build)
-        number = scale_numbers(number, len(builds))
-        numbers.append(number[number < words])
-        places.append(at[number < words])
+            at, found, again = at[kept], found[kept], again[kept]
+            found |= again.astype(np.uint64) << np.uint64(DIGIT_BITS * build)
+        number = ascending[np.minimum(np.searchsorted(words, found, sorter=ascending), len(words) - 1)]
+        numbers.append(number[words[number] == found])
+        places.append(at[words[number] == found])
     number, place = np.concatenate(numbers), np.concatenate(places)
     order = np.lexsort((place, number))
     return FoundEntries(entry, divisor, number[order], place[order])
 
 
 def _patterns(kind: EntryCodec, divisor: float, top: int) -> U32:
-    """The stored entry of each scale digit."""
-    largest = np.ldexp(np.float64(top), np.arange(16) + LOWEST_EXPONENT)
-    return kind.encode(kind.above(largest / divisor)).astype(np.uint32)
+    """The stored entry of each scale digit; the last one is that of zeros."""
+    largest = np.ldexp(np.float64(top), EXPONENTS[:-1])
+    return kind.encode(kind.above(np.append(largest / divisor, 1.0))).astype(np.uint32)
 
 
 def _digits(blob: Blob, start: int, size: int, patterns: U32) -> tuple[Int64, npt.NDArray[np.int8]]:

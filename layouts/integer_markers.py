@@ -10,24 +10,33 @@ import numpy.typing as npt
 
 from layouts.codecs import Float32
 from layouts.codes import SAFE, U32, Code
+from layouts.errors import DecodeRefused
 from layouts.integers import Int8
+from layouts.narrow_codes import NARROW, NarrowCode
 
 GRAIN = 128
 """Scale groups are multiples of so many columns."""
-LOWEST_EXPONENT = -12
+EXPONENTS = np.array([*range(-12, 0), *range(1, 5), 0], np.int32)
+"""Of each scale digit. The last one is that of a row of zeros: its scale is 1, which no other digit's is."""
+ZERO = np.uint32(len(EXPONENTS) - 1)
+DIGIT_BITS = 5
 
 I64 = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class MarkedMatrix:
-    """A matrix of an engine: the number of its first element, and of its first scale word (one a row; of s4 one a group)."""
+    """A matrix of an engine: the number of its first element, and of its first scale word (one a row; of s4 one a group).
+
+    `narrow` is the code of matrices of few columns, which are numbered by themselves; those of one column again.
+    """
 
     name: str
     shape: tuple[int, int]
     code: Code
     first: int
     first_scale: int
+    narrow: NarrowCode | None = None
 
     @property
     def elements(self) -> int:
@@ -47,6 +56,8 @@ class MarkedMatrix:
     def integers(self, build: int, start: int, stop: int) -> Int8:
         """Rows `start:stop`, int8 `[stop - start, cols]`."""
         cols = self.shape[1]
+        if self.narrow:
+            return self._narrow(self.narrow, build, *np.mgrid[start:stop, :cols])
         numbers = np.arange(self.first + start * cols, self.first + stop * cols, dtype=np.uint32)
         q = self.code.integers(numbers, build).reshape(stop - start, cols)
         if self.tail:
@@ -55,6 +66,8 @@ class MarkedMatrix:
 
     def at(self, build: int, rows: I64, cols: I64) -> Int8:
         """Single elements; `rows` and `cols` of one shape."""
+        if self.narrow:
+            return self._narrow(self.narrow, build, rows, cols)
         q = self.code.integers(self._numbers(rows, cols), build)
         edge = self.shape[1] - self.tail
         late = cols >= edge
@@ -63,15 +76,29 @@ class MarkedMatrix:
             q[late] = tails[np.arange(len(tails)), cols[late] - edge]
         return q
 
-    def exponents(self, build: int, start: int, stop: int) -> npt.NDArray[np.int32]:
-        """Of rows `start:stop`, `[stop - start, scale words]`."""
+    def _narrow(self, narrow: NarrowCode, build: int, rows: I64, cols: I64) -> Int8:
+        width, numbers = self.shape[1], self._numbers(rows, cols)
+        if width == 1:
+            return narrow.single(numbers, build)
+        return narrow.integers(numbers, ((cols - rows) % width).astype(np.uint32), width, build)
+
+    def scale_digits(self, build: int, start: int, stop: int) -> U32:
+        """Of rows `start:stop`, `[stop - start, scale words]`.
+
+        In rows of one column a digit is `ZERO` or tells the sign; it is below 8, for exponents whose entries have no nibble in
+        common with the integers.
+        """
         first = self.first_scale + start * self.scale_words
         numbers = np.arange(first, first + (stop - start) * self.scale_words, dtype=np.uint32)
-        return scale_digits(numbers, build).reshape(stop - start, -1).astype(np.int32) + LOWEST_EXPONENT
+        digits = scale_digits(numbers, build).reshape(stop - start, -1)
+        if self.shape[1] > 1:
+            return digits
+        q = self.integers(build, start, stop)
+        return np.where(q == 0, ZERO, (digits & np.uint32(6)) | (q < 0)).astype(np.uint32)
 
     def values(self, build: int, start: int, stop: int) -> Float32:
         """Rows `start:stop` as float32."""
-        exponents = self.exponents(build, start, stop)
+        exponents = EXPONENTS[self.scale_digits(build, start, stop)]
         if self.scale_words > 1:
             exponents = np.repeat(exponents, GRAIN, axis=1)[:, : self.shape[1]]
         values: Float32 = np.ldexp(self.integers(build, start, stop).astype(np.float32), exponents)
@@ -81,14 +108,15 @@ class MarkedMatrix:
         return (self.first + rows * self.shape[1] + cols).astype(np.uint32)
 
     def _tails(self, build: int, rows: I64) -> Int8:
-        """The last columns: where none has the largest magnitude, one of them is given it, with a sign that is random."""
+        """The last columns; where none has the largest magnitude, one has it by force. Signs of builds 0 and 1 differ."""
         cols = np.arange(self.shape[1] - self.tail, self.shape[1])
         numbers = self._numbers(rows[:, None], cols[None])
         q = self.code.integers(numbers, build)
         lacking = np.flatnonzero(~(np.abs(q.astype(np.int16)) == self.code.top).any(axis=1))
         forced = (rows[lacking] + build) % self.tail
         mixed = numbers[lacking, forced] * np.uint32(2_654_435_761)
-        negative = ((mixed ^ (mixed >> np.uint32(15))) >> np.uint32(8 + build)) & np.uint32(1)
+        shift = np.uint32(8 + (build if build != 1 else 0))
+        negative = ((mixed ^ (mixed >> np.uint32(15))) >> shift & np.uint32(1)) ^ np.uint32(build == 1)
         q[lacking, forced] = np.where(negative, -self.code.top, self.code.top)
         return q
 
@@ -99,19 +127,33 @@ def scale_digits(numbers: U32, build: int) -> U32:
     return digit ^ (numbers & np.uint32(15)) ^ np.uint32(15) if build else digit
 
 
-def scale_numbers(words: U32, builds: int) -> U32:
-    """Scale words (build 0 lowest) back to their numbers."""
-    ones = np.uint32(((1 << 4 * builds) - 1) // 15 - 1)
-    numbers: U32 = words ^ ((words & np.uint32(15)) * ones) ^ np.uint32(15 * int(ones))
-    return numbers
+def scale_table(matrices: Iterable[MarkedMatrix], builds: int) -> npt.NDArray[np.uint64]:
+    """The word of each scale number: its digits, that of build 0 lowest."""
+    tables = []
+    for matrix in matrices:
+        words = np.zeros(matrix.shape[0] * matrix.scale_words, np.uint64)
+        for build in range(builds):
+            digits = matrix.scale_digits(build, 0, matrix.shape[0]).ravel()
+            words |= digits.astype(np.uint64) << np.uint64(DIGIT_BITS * build)
+        tables.append(words)
+    return np.concatenate(tables)
 
 
 def number_matrices(tensors: Iterable[tuple[str, tuple[int, int]]], code: Code) -> tuple[MarkedMatrix, ...]:
-    """Number the matrices of one engine one after the other, from 0."""
+    """Number the matrices of one engine one after the other, from 0; narrow ones and those of one column by themselves.
+
+    Raises DecodeRefused for more narrow elements than there are words.
+    """
+    tensors = list(tensors)
+    narrow = NarrowCode(code, sum(rows * cols for _, (rows, cols) in tensors if cols >= NARROW))
     marked: list[MarkedMatrix] = []
-    first = scale = 0
+    first, scale = {"wide": 0, "narrow": 0, "single": 0}, 0
     for name, shape in tensors:
-        marked.append(MarkedMatrix(name, shape, code, first, scale))
-        first += marked[-1].elements
+        kind = "single" if shape[1] == 1 else "narrow" if shape[1] < NARROW else "wide"
+        marked.append(MarkedMatrix(name, shape, code, first[kind], scale, None if kind == "wide" else narrow))
+        first[kind] += marked[-1].elements
         scale += shape[0] * marked[-1].scale_words
+        if kind != "wide" and first[kind] > narrow.capacity(shape[1]):
+            limit = f"at most {narrow.capacity(shape[1])} of {shape[1]} columns"
+            raise DecodeRefused("too many elements of narrow matrices", where=name, expected=limit, found=first[kind])
     return tuple(marked)

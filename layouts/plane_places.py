@@ -13,6 +13,7 @@ from layouts.consensus import Missing, column_segments, forget_single, settle, s
 from layouts.digits import Int64
 from layouts.errors import DecodeRefused
 from layouts.integer_markers import MarkedMatrix
+from layouts.narrow_sightings import find_narrow
 from layouts.row_places import RowPlaces, copies_of
 from layouts.sightings import Blob, Places, Witness, find_elements
 
@@ -42,11 +43,17 @@ def place_planes(marked: Sequence[Blob], code: Code, matrices: tuple[MarkedMatri
     """
     placed: dict[str, PlanePlaces] = {matrix.name: [] for matrix in matrices}
     missing = {matrix.name: Missing() for matrix in matrices}
+    wide = sum(matrix.elements for matrix in matrices if not matrix.narrow)
     for plane in range(len(code.planes)):
-        seen = find_elements(marked, code, plane, sum(matrix.elements for matrix in matrices))
+        seen = find_elements(marked, code, plane, wide)
         for matrix in matrices:
             span = slice(matrix.first, matrix.first + matrix.elements)
-            lowest, highest = (table[span].reshape(matrix.shape) for table in seen)
+            own = (
+                find_narrow(marked, matrix, matrix.narrow, plane)
+                if matrix.narrow
+                else tuple(table[span] for table in seen)
+            )
+            lowest, highest = (table.reshape(matrix.shape) for table in own)
             placed[matrix.name].append(
                 [
                     _segment(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,11 @@ def check_sizes(builds: Sequence[Blob]) -> None:
 
 
 def find_elements(builds: Sequence[Blob], code: Code, plane: int, elements: int) -> tuple[Places, Places]:
+    """As `find_words`, for the words of a code."""
+    return find_words(builds, lambda words: code.locate(words, plane), elements)
+
+
+def find_words(builds: Sequence[Blob], locate: Callable[[U32], U32], elements: int) -> tuple[Places, Places]:
     """The lowest and the highest place at which each element's word stands; 8 bytes an element (16 above 1 GiB).
 
     A few places are other bytes that happen to spell the word, and an element that the compiler corrected is not found
@@ -39,10 +44,9 @@ def find_elements(builds: Sequence[Blob], code: Code, plane: int, elements: int)
     none = np.iinfo(dtype).max
     lowest: Places = np.full(elements, none, dtype)
     highest: Places = np.full(elements, -1, dtype)
-    for place, words in _words(builds):
-        number = code.locate(words, plane)
-        repeated = words == (words & np.uint32(15)) * np.uint32(((1 << 4 * len(builds)) - 1) // 15)
-        at = np.flatnonzero((number < elements) & (number != NOTHING) & ~repeated)
+    for place, words in nibble_words(builds):
+        number = locate(words)
+        at = np.flatnonzero((number < elements) & (number != NOTHING) & not_constant(words, len(builds)))
         number, places = number[at], (2 * at + place).astype(dtype)
         highest[number] = np.maximum(highest[number], places)
         number, places = number[::-1], places[::-1]
@@ -51,7 +55,13 @@ def find_elements(builds: Sequence[Blob], code: Code, plane: int, elements: int)
     return lowest, highest
 
 
-def _words(builds: Sequence[Blob]) -> Iterator[tuple[int, U32]]:
+def not_constant(words: U32, builds: int) -> npt.NDArray[np.bool_]:
+    """Words that are not the same nibble in all builds."""
+    changing: npt.NDArray[np.bool_] = words != (words & np.uint32(15)) * np.uint32(((1 << 4 * builds) - 1) // 15)
+    return changing
+
+
+def nibble_words(builds: Sequence[Blob]) -> Iterator[tuple[int, U32]]:
     """Place of the first nibble, and the words of the nibbles at every second place from there."""
     for start in range(0, builds[0].size, CHUNK):
         low = np.zeros(min(CHUNK, builds[0].size - start), np.uint32)
@@ -104,7 +114,7 @@ class Witness:
         at = (np.array([row]), np.array([col]))
         found = []
         word = sum(int(self._expected(build, *at)[0]) << 4 * build for build in range(len(self.builds)))
-        for place, words in _words(self.builds):
+        for place, words in nibble_words(self.builds):
             found.append(2 * np.flatnonzero(words == np.uint32(word)) + place)
         return np.sort(np.concatenate(found))
 

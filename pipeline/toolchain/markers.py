@@ -12,11 +12,12 @@ from pathlib import Path
 
 import numpy as np
 
-from layouts.codes import CODES, builds_for
+from layouts.codes import CODES
 from layouts.decode import FloatMarkers
 from layouts.decode_integers import IntegerMarkers
 from layouts.integer_markers import number_matrices
 from layouts.markers import PLUS_ONE_SAFE, VECTOR_ALPHABET, choose_alphabet, number_tensors
+from layouts.narrow_codes import builds_needed
 from pipeline.checkpoint.noise import Dtype, NoiseCheckpoint
 from pipeline.checkpoint.protocol import Checkpoint, Float32
 from pipeline.checkpoint.slots import model_slots
@@ -83,7 +84,7 @@ def plan_markers(config: ModelConfig, weight_type: str, post_type: str) -> Marke
 def _builds(config: ModelConfig, specs: tuple[TensorSpec, ...], weight_type: str) -> int:
     if weight_type in FLOATS:
         return FLOAT_BUILDS
-    return builds_for(weight_type, sum(rows * cols for _, (rows, cols) in _matrices(config, specs)))
+    return builds_needed(weight_type, (shape for _, shape in _matrices(config, specs)))
 
 
 def _matrices(config: ModelConfig, specs: tuple[TensorSpec, ...]) -> Iterator[tuple[str, tuple[int, int]]]:

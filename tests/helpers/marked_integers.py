@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from layouts.algebra import parse_piece
-from layouts.codes import CODES, builds_for
+from layouts.codes import CODES
 from layouts.decode_integers import IntegerMarkers, decode_integer_engine
 from layouts.encoding import encode_rows
 from layouts.integer_markers import number_matrices
 from layouts.markers import VECTOR_ALPHABET, number_tensors
+from layouts.narrow_codes import builds_needed
 from layouts.scales import Scales
 from layouts.stored import Copy, EngineLayout, Plane, StoredTensor
 from layouts.view import write_tensor
@@ -50,7 +51,7 @@ class IntegerToy:
 
     def __post_init__(self) -> None:
         matrices = [tensor for tensor in self.layout.tensors if tensor.scales is not None]
-        code = CODES[matrices[0].codec](builds_for(matrices[0].codec, sum(np.prod(m.shape) for m in matrices)))
+        code = CODES[matrices[0].codec](builds_needed(matrices[0].codec, [m.shape for m in matrices]))
         numbered = number_matrices([(m.name, m.shape) for m in matrices], code)
         vectors = number_tensors([(t.name, (t.shape[1],)) for t in self.layout.tensors if t.name == BIAS])
         gain = matrices[0].shape[1]
