@@ -16,7 +16,7 @@ from pipeline.toolchain.markers import MarkerPlan, marker_checkpoint, plan_marke
 from pipeline.toolchain.options import CompileOptions
 from tests.helpers.engines import build_markers, engines_of, true_layouts
 from tests.helpers.tiny import tiny_config
-from tests.pipeline.toolchain.test_decode_integers import check_same
+from tests.pipeline.toolchain.test_decode_integer_engines import check_same
 
 # (architecture, hidden size, FFN rows, head dimension, heads, vocabulary)
 SHAPES = (
