@@ -22,8 +22,8 @@ has been run on hardware**: an NPU sums in its own order and its own precision, 
 
 ## Sets
 
-Mean KL divergence in nats, tie-aware top-1 and ratio of perplexities against the F32 twin. Heads: s8 in the s8 sets, bf16 in the
-others.
+Mean KL divergence in nats, tie-aware top-1 and ratio of perplexities against the F32 twin. Heads: s8 in SmolLM2's s8
+sets, bf16 in the others.
 """
 
 SMALL = """
