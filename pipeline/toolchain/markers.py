@@ -167,12 +167,11 @@ class ConfirmCheckpoint(NoiseCheckpoint):
 
 
 def _magnitudes(start: int, stop: int, cols: int) -> Float32:
-    """A number from 1/4 to 1 for each row and run, float32 `[rows, runs]`: multiples of 2^-18, by a multiplicative hash."""
+    """A number from 1/4 to 1 for each row and run `[rows, runs]`; by the golden ratio, so those of a row are apart."""
     runs = -(-cols // RUN)
     number = np.arange(start * runs + 1, stop * runs + 1, dtype=np.uint32)
-    mixed = number * np.uint32(2_654_435_761)
-    mixed = (mixed ^ (mixed >> np.uint32(15))) * np.uint32(2_246_822_519)
-    part: Float32 = (mixed >> np.uint32(16)).astype(np.float32) * np.float32(0.75 / 65_536)
+    turned = number * np.uint32(2_654_435_761)
+    part: Float32 = (turned >> np.uint32(16)).astype(np.float32) * np.float32(0.75 / 65_536)
     part += np.float32(0.25)
     return part.reshape(-1, runs)
 

@@ -6,8 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from layouts.integers import integer_codec
+from layouts.quantize import refit_scales
+from layouts.scales import Scales
 from pipeline.errors import DecodeRefused
 from pipeline.model import ModelConfig
 from pipeline.toolchain.decode import decode_builds
@@ -81,3 +85,14 @@ def test_rows_that_nothing_tells_apart_are_refused_before_anything_is_compiled()
     config = tiny_config("llama", hidden_size=2048, head_dim=64, intermediate_size=1)
     with pytest.raises(DecodeRefused, match=r"^mlp.down_proj.weight: too many elements"):
         plan_markers(config, "s8", "bf16")
+
+
+@pytest.mark.parametrize("hidden", [257, 513, 576, 640, 768, 1024, 1536])
+def test_groups_of_a_single_row_have_scales_of_their_own_in_the_confirming_build(hidden: int) -> None:
+    """Nothing else tells which of a row's entries is which group's."""
+    plan = plan_markers(tiny_config("qwen3", hidden_size=hidden, intermediate_size=1, vocab_size=1), "s8", "s8")
+    confirming = marker_checkpoint(plan, plan.confirm)
+    scales = Scales("reciprocal", 256, 127.0, shared=False)
+    for name in ("model.layers.0.mlp.gate_proj.weight", "model.layers.0.mlp.up_proj.weight", "lm_head.weight"):
+        found = refit_scales(confirming.read(name), scales, integer_codec("s8"))
+        assert len(np.unique(found)) == found.size == -(-hidden // 256)
