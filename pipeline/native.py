@@ -62,7 +62,8 @@ class GenerateResult:
 class ScoreResult:
     """Teacher-forced likelihoods of n tokens.
 
-    nll : float64 `[n - 1]`, -log p(tokens[i + 1] | tokens[..i]) in nats, the runner's exact bits
+    nll : float64 `[n - 1]`, -log p(tokens[i + 1] | tokens[..i]) in nats, the runner's exact bits; NaN for a token that the head
+        does not keep (refused where no logits are asked for)
     positions : n, also the rows of the logits file
     logits : file of bf16 bits, uint16 little-endian `[n, rows of the head]`, if one was asked for
     """

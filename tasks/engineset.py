@@ -147,7 +147,9 @@ class BuildEngineSet(EngineSetTask):
         for path in job.changed_sources():
             raise EngineSetError("the source has changed while it was read", file=path)
         partial = final.with_name(f".{final.name}.partial")
-        assemble_set(self._parts(), job.checkpoint, self._source(), partial, final)
+        parts = self._parts()
+        assemble_set(parts, job.checkpoint, self._source(), partial, final)
+        progress.report_clipped({path.name: report for path, report in parts.engines.items()})
 
     def _parts(self) -> SetParts:
         job = self.job

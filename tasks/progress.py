@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
+from collections.abc import Mapping
+from typing import Any
 
 import luigi
 from luigi.event import Event
 
 from pipeline.errors import fault_lines
+from pipeline.refit.report import clipped_tensors
 
 _TRACE = "Traceback (most recent call last)"
 _SHARED = ("config", "gguf", "lora", "lora_scale", "build_dir")
@@ -45,6 +48,15 @@ def report_damage(damage: str) -> None:
     if damage not in _reported:
         _reported.add(damage)
         print(f"damaged, made again: {damage}", file=sys.stderr, flush=True)
+
+
+def report_clipped(engines: Mapping[str, Any]) -> None:
+    """One line on stderr when elements were clipped: how many, and where most; every tensor stands in the manifest."""
+    clipped = clipped_tensors(engines)
+    if clipped:
+        worst, count = next(iter(clipped.items()))
+        line = f"clipped: {sum(clipped.values())} elements in {len(clipped)} tensors, most in {worst} ({count})"
+        print(line, file=sys.stderr, flush=True)
 
 
 def report_done(task: luigi.Task, seconds: float) -> None:

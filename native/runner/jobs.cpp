@@ -10,7 +10,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "faults.hpp"
@@ -38,13 +40,14 @@ void check_tokens(const Chain& chain, const std::vector<std::int32_t>& tokens) {
     }
 }
 
-// The rows of the logits that tokens[1..] are looked up in.
-std::vector<std::size_t> target_rows(const Vocabulary& vocabulary, std::span<const std::int32_t> tokens) {
-    std::vector<std::size_t> rows;
+using Rows = std::vector<std::optional<std::size_t>>;
+
+// The rows of the logits that tokens[1..] are looked up in; one that is not kept has none, and is refused unless `absent` may be.
+Rows target_rows(const Vocabulary& vocabulary, std::span<const std::int32_t> tokens, bool absent) {
+    Rows rows;
     for (const std::int32_t token : tokens.subspan(1)) {
-        const auto row = vocabulary.row(token);
-        if (!row) throw Fault("tokens: id " + std::to_string(token) + " is not kept (filename_vocab_keep)");
-        rows.push_back(*row);
+        rows.emplace_back(vocabulary.row(token));
+        if (!rows.back() && !absent) throw Fault("tokens: id " + std::to_string(token) + " is not kept (filename_vocab_keep)");
     }
     return rows;
 }
@@ -125,7 +128,7 @@ GenerateResult generate(Chain& chain, const GenerateRequest& request, const std:
 
 ScoreResult score(Chain& chain, const ScoreRequest& request) {
     check_tokens(chain, request.tokens);
-    const std::vector<std::size_t> targets = target_rows(chain.vocabulary(), request.tokens);
+    const auto targets = target_rows(chain.vocabulary(), request.tokens, request.logits.has_value());
     std::unique_ptr<NewFile> file;
     if (request.logits) file = std::make_unique<NewFile>(*request.logits);
     chain.reset();
@@ -141,7 +144,9 @@ ScoreResult score(Chain& chain, const ScoreRequest& request) {
             check_logits(logits);
             if (file) file->append(std::as_bytes(logits));
             if (next == tokens.size()) break;
-            result.nll.push_back(negative_log_likelihood(logits, targets[next - 1], table));
+            const auto target = targets[next - 1];
+            const double absent = std::numeric_limits<double>::quiet_NaN();
+            result.nll.push_back(target ? negative_log_likelihood(logits, *target, table) : absent);
         }
     }
     if (file) file->publish();

@@ -35,7 +35,7 @@ struct ScoreRequest {
 };
 
 struct ScoreResult {
-    std::vector<double> nll;  // -log p(tokens[i + 1] | tokens[..i]), one fewer than tokens
+    std::vector<double> nll;  // -log p(tokens[i + 1] | tokens[..i]), one fewer than tokens; NaN for one that is not kept
     std::uint64_t positions = 0;
 };
 

@@ -18,6 +18,7 @@ from pipeline.checkpoint.source_file import SourceFile
 from pipeline.cli.output import as_json, print_json, print_pairs, print_table
 from pipeline.engineset.manifest import read_manifest
 from pipeline.errors import AxmodelError
+from pipeline.refit.report import clipped_tensors
 
 LONGEST = 60
 # an axmodel has no magic: it begins with the protobuf tag of ONNX's first field
@@ -52,9 +53,10 @@ def _start_of(file: Path) -> bytes:
 
 def _describe_set(directory: Path) -> dict[str, Any]:
     manifest = msgspec.to_builtins(read_manifest(directory))
-    return {
+    description = {
         key: manifest[key] for key in ("name", "identity", "tool", "model", "source", "template", "scales", "files")
     }
+    return description | {"clipped": clipped_tensors(manifest["engines"])}
 
 
 def _describe_gguf(path: Path) -> dict[str, Any]:
@@ -83,6 +85,9 @@ def _value(value: Any) -> Any:
 
 
 def _show_pairs(description: dict[str, Any]) -> None:
+    if clipped := description.get("clipped"):
+        total = f"{sum(clipped.values())} elements in {len(clipped)} tensors (--json names them)"
+        description = description | {"clipped": total}
     flat = {key: value for key, value in description.items() if not isinstance(value, dict)}
     nested = {
         f"{key}.{name}": v for key, value in description.items() if isinstance(value, dict) for name, v in value.items()

@@ -65,6 +65,10 @@ def set_recipe(directory: Path, manifest: Manifest, places: Places) -> Recipe:
     """
     source, options = one_gguf(source_of(directory, manifest, places.gguf)), manifest.template.options
     merged, kept, own_scales = manifest.source.adapter, manifest.source.vocab_keep, manifest.scales == ENGINE_SCALES
+    if merged is None and places.adapter is not None:
+        raise MismatchError("no adapter was merged into the set", file=places.adapter, where=str(directory))
+    if not own_scales and places.base is not None:
+        raise MismatchError("the set does not keep the scales of its engines", file=places.base, where=str(directory))
     if own_scales and places.base is None:
         reason = "keeps the scales of its engines: name the GGUF that they were compiled from with --base"
         raise MismatchError(reason, file=directory)

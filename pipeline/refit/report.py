@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -56,3 +57,19 @@ class EngineReport:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+def clipped_tensors(engines: Mapping[str, Any]) -> dict[str, int]:
+    """`engine file: tensor` -> its clipped elements, most first; only tensors that have some.
+
+    Parameters
+    ----------
+    engines : engine file -> its report as a dict, as in a manifest
+    """
+    counts = {
+        f"{file}: {name}": int(tensor["clipped"])
+        for file, report in engines.items()
+        for name, tensor in report["tensors"].items()
+        if tensor["clipped"]
+    }
+    return dict(sorted(counts.items(), key=lambda item: -item[1]))

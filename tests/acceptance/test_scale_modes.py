@@ -148,3 +148,24 @@ def smaller_scale(part: Float32, j: int) -> Float32:
 def squared_error(part: Float32, scale: Float32) -> float:
     q = quantized(part, scale, rule_of("s4"))
     return float(np.square(part.astype(np.float64) - q.astype(np.float32) * scale).sum())
+
+
+def test_inspect_counts_clipped_elements_by_tensor(engine_mode: Tiny) -> None:
+    told = json.loads(engineset("inspect", engine_mode.set, "--json").stdout)["clipped"]
+    report = json.loads((engine_mode.set / "manifest.json").read_text())["engines"][LAYER]["tensors"]
+    own = {f"{LAYER}: {name}": tensor["clipped"] for name, tensor in report.items() if tensor["clipped"]}
+    assert own
+    assert own.items() <= told.items()
+    shown = engineset("inspect", engine_mode.set).stdout
+    assert f"{sum(told.values())} elements in {len(told)} tensors" in shown
+
+
+@pytest.mark.parametrize(
+    ("flag", "reason"), [("--lora", "no adapter was merged"), ("--base", "does not keep the scales of its engines")]
+)
+def test_evaluate_refuses_what_the_set_has_not(tmp_path: Path, flag: str, reason: str) -> None:
+    made = make_set(tmp_path, CONFIG, 1)
+    built(made)
+    done = engineset("evaluate", made.set, flag, made.gguf)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
+    assert reason in done.stderr

@@ -63,14 +63,23 @@ def test_vocabulary_scores_ids_and_writes_rows(tmp_path: Path) -> None:
 
 def test_vocabulary_target_that_is_not_kept(tmp_path: Path) -> None:
     directory = trimmed(tmp_path / "set")
-    asked = {"op": "score", "tokens": [3, 100, 8, 7], "logits": str(tmp_path / "logits")}
+    asked = {"op": "score", "tokens": [3, 100, 8, 7]}
     answers = serve(directory, tmp_path, asked, {"op": "score", "tokens": [8]}, {"op": "score", "tokens": [7, 300]})
     assert answers == [
         {"error": "tokens: id 8 is not kept (filename_vocab_keep)"},
         {"nll": [], "positions": 1},
         {"error": "tokens: expected ids below 300, found 300"},
     ]
-    assert not (tmp_path / "logits").exists()
+
+
+def test_vocabulary_logits_past_a_target_that_is_not_kept(tmp_path: Path) -> None:
+    """Whoever asks for logits gets those of every position; the token that is not kept has no likelihood."""
+    tokens = [3, 100, 8, 7]
+    request = {"op": "score", "tokens": tokens, "logits": str(tmp_path / "logits")}
+    (answer,) = serve(trimmed(tmp_path / "set"), tmp_path, request)
+    nll = [float.fromhex(value) for value in answer["nll"]]
+    assert [math.isnan(value) for value in nll] == [False, True, False]
+    assert np.fromfile(tmp_path / "logits", "<u2").size == 4 * len(KEPT)
 
 
 @pytest.mark.parametrize(
