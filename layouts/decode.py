@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from layouts.digits import Int64
 from layouts.errors import DecodeRefused, FitRefused, LayoutError
 from layouts.fit import fit
 from layouts.markers import NOT_FOUND, Alphabet, Blob, MarkedTensor, Sightings, find_markers
+from layouts.simplest import Copies, simplest_copies
 from layouts.stored import Copy, EngineLayout, Plane, StoredTensor
 from layouts.view import read_encoded
 
@@ -130,7 +130,8 @@ def _fit_copies(tensor: MarkedTensor, lowest: Int64, highest: Int64) -> dict[str
     runs = _runs(twice > 0)
     if len(runs) > MAX_RUNS:
         raise DecodeRefused("too many separate runs of copied rows", where=tensor.name, found=len(runs))
-    return _simplest_copies(lowest, highest, runs)
+    complete, other = simplest_copies(len(runs), lambda choice: _split(lowest, highest, runs, choice))
+    return {DECODE: complete, PREFILL: other}
 
 
 def _runs(flags: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[tuple[int, int]]:
@@ -139,9 +140,7 @@ def _runs(flags: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[tuple[int, 
     return [(int(start), int(stop)) for start, stop in edges.reshape(-1, 2)]
 
 
-def _split(
-    lowest: Int64, highest: Int64, runs: list[tuple[int, int]], choice: tuple[bool, ...]
-) -> dict[str, tuple[Piece, ...]]:
+def _split(lowest: Int64, highest: Int64, runs: list[tuple[int, int]], choice: tuple[bool, ...]) -> Copies:
     """The fit in which the complete copy takes the higher places of the chosen runs and the lower ones elsewhere.
 
     The tables are changed for the while: rows of a run that take the higher places are exchanged.
@@ -154,7 +153,7 @@ def _split(
             for start, stop in runs
             for piece in fit(highest[start:stop], MARKER_BITS)
         ]
-        return {DECODE: fit(lowest, MARKER_BITS), PREFILL: tuple(rest)}
+        return [fit(lowest, MARKER_BITS), tuple(rest)]
     finally:
         _exchange(lowest, highest, exchanged)
 
@@ -165,30 +164,6 @@ def _exchange(lowest: Int64, highest: Int64, runs: list[tuple[int, int]]) -> Non
             low = lowest[row].copy()
             lowest[row] = highest[row]
             highest[row] = low
-
-
-def _simplest_copies(lowest: Int64, highest: Int64, runs: list[tuple[int, int]]) -> dict[str, tuple[Piece, ...]]:
-    """Which of two places belongs to which copy is told by the simpler layouts: pieces, digits, then the span of the
-    complete copy; ties go to the lower places. Only the copies' names hang on it: refit writes all of them."""
-    best, refusal = None, None
-    for choice in product((False, True), repeat=len(runs)):
-        try:
-            found = _split(lowest, highest, runs, choice)
-        except FitRefused as error:
-            refusal = error
-            continue
-        if best is None or _complexity(found) < _complexity(best):
-            best = found
-    if best is None:
-        raise refusal or FitRefused("no choice of places fits")
-    return best
-
-
-def _complexity(copies: dict[str, tuple[Piece, ...]]) -> tuple[int, int, int]:
-    pieces = [piece for own in copies.values() for piece in own]
-    digits = sum(len(piece.layout.rows) + len(piece.layout.cols) for piece in pieces)
-    extents = [piece.layout.extent for piece in copies[DECODE]]
-    return len(pieces), digits, max(stop for _, stop in extents) - min(start for start, _ in extents)
 
 
 def _with_codec(

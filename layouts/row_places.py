@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise, product
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from layouts.algebra import Piece
 from layouts.digits import Int64
-from layouts.errors import DecodeRefused, FitRefused
+from layouts.errors import DecodeRefused
 from layouts.fit import MAX_PIECES, fit, fit_lines
+from layouts.simplest import Copies, simplest_copies
 
 MAX_RUNS = 10
 
@@ -81,21 +82,14 @@ def copies_of(first: RowPlaces, second: RowPlaces | None, width: int, unit: int)
     merged = first.profiles + second.profiles
     low = RowPlaces(first.base, first.kind, merged)
     high = RowPlaces(second.base, second.kind + np.int32(len(first.profiles)), merged)
-    best, refusal = None, None
-    for choice in product((False, True), repeat=len(runs)):
+
+    def split(choice: tuple[bool, ...]) -> Copies:
         exchanged = np.zeros(len(first.base), bool)
         for (start, stop), swap in zip(runs, choice, strict=True):
             exchanged[start:stop] = swap
-        try:
-            found = [p.pieces(width, unit) for p in (_choose(low, high, exchanged), _choose(high, low, exchanged))]
-        except FitRefused as error:
-            refusal = error
-            continue
-        if best is None or _complexity(found) < _complexity(best):
-            best = found
-    if best is None:
-        raise refusal or FitRefused("no choice of places fits")
-    return best
+        return [p.pieces(width, unit) for p in (_choose(low, high, exchanged), _choose(high, low, exchanged))]
+
+    return simplest_copies(len(runs), split)
 
 
 def _choose(places: RowPlaces, other: RowPlaces, exchanged: npt.NDArray[np.bool_]) -> RowPlaces:
@@ -109,13 +103,6 @@ def deduplicated(base: Int64, kind: npt.NDArray[np.int32], profiles: list[Int64]
     renamed = np.array([index.setdefault(profile.tobytes(), len(index)) for profile in profiles], np.int32)
     kept = [np.frombuffer(data, np.int64) for data in index]
     return RowPlaces(base, renamed[kind], kept)
-
-
-def _complexity(copies: list[tuple[Piece, ...]]) -> tuple[int, int, int]:
-    pieces = [piece for own in copies for piece in own]
-    digits = sum(len(piece.layout.rows) + len(piece.layout.cols) for piece in pieces)
-    extents = [piece.layout.extent for piece in copies[0]]
-    return len(pieces), digits, max(stop for _, stop in extents) - min(start for start, _ in extents)
 
 
 def _runs(flags: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
