@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sysconfig
 import tempfile
@@ -18,6 +17,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.environment import child_environment
 from pipeline.errors import RunnerError
 
 _CLOSE_SECONDS = 20.0
@@ -154,7 +154,7 @@ class Runner:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
-            env={**os.environ, **(environment or {})},
+            env=child_environment(environment),
         )
 
     def __enter__(self) -> Self:

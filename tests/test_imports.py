@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,3 +93,9 @@ def test_control_is_independent() -> None:
     reached -= {"layouts", "layouts.errors"}
     assert "pipeline.errors" in reached
     assert not [name for name in reached if within(name, "layouts") or within(name, "pipeline.refit")]
+
+
+def test_one_module_reads_the_environment() -> None:
+    files = [path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py")]
+    readers = {path.name for path in files if re.search(r"\bos\.(environ|getenv)\b", path.read_text("utf-8"))}
+    assert readers == {"environment.py"}

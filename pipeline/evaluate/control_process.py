@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from pipeline.environment import child_environment, variable
 from pipeline.errors import CheckpointError, EngineSetError, RunnerError
 from pipeline.evaluate.control import Control
 from pipeline.evaluate.recipe import Recipe
@@ -61,8 +62,8 @@ def run_control(task: Task, logits: Path) -> tuple[npt.NDArray[Any], Answer]:
     """
     request = msgspec.json.encode({"task": task, "logits": str(logits)}, enc_hook=str)
     command = [sys.executable, "-P", "-m", "pipeline.evaluate.control_process"]
-    paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": os.pathsep.join(paths)}
+    paths = [str(Path(__file__).parents[2]), *filter(None, [variable("PYTHONPATH")])]
+    environment = child_environment({**ONE_THREAD, "PYTHONPATH": os.pathsep.join(paths)})
     child = subprocess.run(command, input=request, capture_output=True, env=environment, check=False)
     if child.returncode == REFUSED:
         raise CheckpointError(child.stderr.decode().strip())
