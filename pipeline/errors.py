@@ -8,6 +8,7 @@ __all__ = [
     "AxmodelError",
     "CheckpointError",
     "ConfigError",
+    "ContainerError",
     "DecodeRefused",
     "EngineSetError",
     "FitRefused",
@@ -16,6 +17,7 @@ __all__ = [
     "MismatchError",
     "MissingFileError",
     "NotFiniteError",
+    "RknnError",
     "RunnerError",
     "SidecarError",
     "ToolchainError",
@@ -32,8 +34,16 @@ class CheckpointError(EngineSetError):
     """A GGUF or safetensors source that is malformed, truncated or of an unknown kind."""
 
 
-class AxmodelError(EngineSetError):
-    """An engine container that is malformed or lacks what an engine has."""
+class ContainerError(EngineSetError):
+    """An engine file that is malformed or lacks what an engine has."""
+
+
+class AxmodelError(ContainerError):
+    """An `.axmodel` that is malformed or lacks what an engine has."""
+
+
+class RknnError(ContainerError):
+    """An `.rknn` that is malformed or lacks what an engine has."""
 
 
 class ConfigError(EngineSetError):

@@ -10,7 +10,7 @@ import luigi
 
 from layouts.axl4 import write_axl4
 from layouts.sidecar import read_layout
-from pipeline.axmodel.blob import common_offset
+from pipeline.container.blob import common_offset
 from pipeline.engineset.names import AXL4_FILE
 from pipeline.files import make_way
 from pipeline.seal import seal_damage, write_seal

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.axmodel.wire import LENGTH, VARINT, Buffer, Field, fields, read_varint, text
+from pipeline.axmodel.wire import LENGTH, VARINT, Field, fields, read_varint, text
+from pipeline.container.mapped import Buffer
 from pipeline.errors import AxmodelError
 
 MODEL_IR, MODEL_PRODUCER, MODEL_DOC, MODEL_GRAPH, MODEL_METADATA = 1, 2, 6, 7, 14

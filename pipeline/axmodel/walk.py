@@ -6,27 +6,16 @@ Blobs are found by following `npu_graph_info`, or the older `neu` attribute: nev
 from __future__ import annotations
 
 import json
-import mmap
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pipeline.axmodel import onnx_fields as onnx
-from pipeline.axmodel.wire import LENGTH, Buffer, fields, text
-from pipeline.errors import AxmodelError, MissingFileError
+from pipeline.axmodel.wire import LENGTH, fields, text
+from pipeline.container.mapped import Blob, Buffer, map_file
+from pipeline.errors import AxmodelError
 
 NEU_MODE = "neu mode"
-
-
-@dataclass(frozen=True)
-class Blob:
-    """Raw bytes of an initializer: absolute `offset` in the file and `size`, in bytes."""
-
-    name: str
-    offset: int
-    size: int
 
 
 @dataclass(frozen=True)
@@ -73,21 +62,6 @@ class Engine:
 
     def microcode(self) -> tuple[Blob, ...]:
         return tuple(group.microcode for group in self.groups if group.weights is not None)
-
-
-@contextmanager
-def map_file(path: Path) -> Iterator[Buffer]:
-    """The file's bytes, mapped read-only."""
-    if not path.is_file():
-        raise MissingFileError("no such file", file=path)
-    if path.stat().st_size == 0:
-        raise AxmodelError("the file is empty", file=path, offset=0)
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        view = memoryview(mapped)
-        try:
-            yield view
-        finally:
-            view.release()
 
 
 def walk_engine(path: Path) -> Engine:

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from pipeline.container.mapped import Buffer
 from pipeline.errors import AxmodelError
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 MAX_VARINT_BYTES = 10
-
-Buffer = memoryview
 
 
 class Field(NamedTuple):

@@ -12,8 +12,8 @@ import click
 
 from layouts.sidecar import read_layout
 from layouts.stored import Copy, EngineLayout, Plane, StoredTensor
-from pipeline.axmodel.blob import weight_blob
 from pipeline.cli.output import as_json, print_json, print_table
+from pipeline.container.blob import weight_blob
 from pipeline.errors import LayoutError, MismatchError
 from pipeline.model import ARCHITECTURES
 from pipeline.toolchain.kinds import LAYER

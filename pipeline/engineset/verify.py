@@ -11,8 +11,8 @@ from typing import Any
 from layouts.errors import LayoutError
 from layouts.sidecar import read_layout
 from layouts.stored import EngineLayout, StoredTensor
-from pipeline.axmodel.blob import Bytes, read_blob
 from pipeline.checkpoint.protocol import Checkpoint
+from pipeline.container.blob import Bytes, read_blob
 from pipeline.engineset.manifest import FileEntry, Manifest, read_manifest
 from pipeline.engineset.names import MANIFEST_FILE, engine_file, layout_file
 from pipeline.engineset.sources import open_set_source

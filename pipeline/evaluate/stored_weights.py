@@ -13,7 +13,7 @@ import numpy.typing as npt
 from layouts.sidecar import read_layout
 from layouts.stored import EngineLayout, StoredTensor
 from layouts.view import read_tensor
-from pipeline.axmodel.blob import read_blob
+from pipeline.container.blob import read_blob
 from pipeline.engineset.manifest import read_manifest
 from pipeline.engineset.names import engine_file, layout_file
 from pipeline.model import EMBEDDING, ModelConfig, TensorSpec, architecture_of

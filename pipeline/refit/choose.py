@@ -18,7 +18,7 @@ from layouts.integers import integer_codec
 from layouts.scales import Scales, entry_codec
 from layouts.stored import StoredTensor
 from layouts.view import read_encoded
-from pipeline.axmodel.blob import Bytes
+from pipeline.container.blob import Bytes
 from pipeline.errors import ToolchainError
 
 ScaleMode = Literal["refit", "search", "engine"]

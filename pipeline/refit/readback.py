@@ -13,7 +13,7 @@ from layouts.encoding import Encoded, raw_dtype
 from layouts.errors import LayoutError
 from layouts.scales import entry_codec
 from layouts.stored import Copy, Plane, StoredTensor
-from pipeline.axmodel.blob import Bytes
+from pipeline.container.blob import Bytes
 from pipeline.errors import VerifyError
 
 GATHER_ELEMENTS = 1 << 21

@@ -21,9 +21,9 @@ from layouts.errors import LayoutError
 from layouts.marking import mark_tensor
 from layouts.stored import EngineLayout, StoredTensor
 from layouts.view import write_tensor
-from pipeline.axmodel.blob import Bytes, read_blob, weight_blob
-from pipeline.axmodel.walk import Blob
 from pipeline.checkpoint.protocol import Float32
+from pipeline.container.blob import Bytes, read_blob, weight_blob
+from pipeline.container.mapped import Blob
 from pipeline.errors import InternalError, MismatchError, NotFiniteError, VerifyError
 from pipeline.refit.choose import ENGINE, ScaleMode, choose_rows, stored_digest
 from pipeline.refit.readback import read_back

@@ -7,7 +7,7 @@ from pathlib import Path
 from layouts.decode import FloatMarkers, decode_float_engine
 from layouts.decode_integers import decode_integer_engine
 from layouts.stored import EngineLayout
-from pipeline.axmodel.blob import read_blob, weight_blob
+from pipeline.container.blob import read_blob, weight_blob
 from pipeline.errors import DecodeRefused
 from pipeline.refit.plan import plan_engine
 from pipeline.toolchain.markers import MarkerPlan, marker_checkpoint

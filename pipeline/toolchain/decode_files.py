@@ -8,7 +8,7 @@ from pathlib import Path
 
 from layouts.confirm import confirm
 from layouts.stored import EngineLayout
-from pipeline.axmodel.blob import read_blob, weight_blob
+from pipeline.container.blob import read_blob, weight_blob
 from pipeline.errors import DecodeRefused, MismatchError
 from pipeline.refit.plan import plan_engine
 from pipeline.toolchain.decode import decode_builds

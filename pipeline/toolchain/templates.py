@@ -11,9 +11,9 @@ from pathlib import Path
 
 from layouts.confirm import ReadWeight, confirm
 from layouts.stored import EngineLayout
-from pipeline.axmodel.blob import read_blob
 from pipeline.checkpoint.noise import NoiseCheckpoint
 from pipeline.checkpoint.protocol import Checkpoint
+from pipeline.container.blob import read_blob
 from pipeline.engineset.names import engine_file
 from pipeline.errors import DecodeRefused, EngineSetError, MissingFileError, ToolchainError
 from pipeline.files import file_sha256, publish_directory

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from layouts.sidecar import read_layout
-from pipeline.axmodel.blob import read_blob
+from pipeline.container.blob import read_blob
 from pipeline.engineset.names import engine_file
 from pipeline.refit.choose import ScaleMode
 from pipeline.refit.plan import folded_kinds, plan_engine

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from layouts.sidecar import read_layout
 from layouts.stored import Copy, StoredTensor
-from pipeline.axmodel.blob import weight_blob
+from pipeline.container.blob import weight_blob
 from pipeline.native import Runner
 from tests.helpers.sets import Tiny, built, make_tiny, write_config
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
-from pipeline.axmodel.blob import read_blob
 from pipeline.axmodel.walk import walk_engine
-from pipeline.errors import AxmodelError
+from pipeline.container.blob import read_blob
+from pipeline.errors import AxmodelError, ContainerError
 from tests.helpers.containers import blob, container, graph_info, neu, save, small
 
 INFO = graph_info("m", "w")
@@ -25,7 +25,7 @@ def outcome(path: Path, data: bytes) -> str:
     path.write_bytes(data)
     try:
         engine = walk_engine(path)
-    except AxmodelError as error:
+    except ContainerError as error:
         line = str(error)
         assert path.name in line
         assert "\n" not in line

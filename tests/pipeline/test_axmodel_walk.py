@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from pipeline.axmodel.blob import read_blob, weight_blob
 from pipeline.axmodel.describe import describe_directory
 from pipeline.axmodel.walk import Engine, walk_engine
 from pipeline.checkpoint.noise import NoiseCheckpoint
-from pipeline.errors import AxmodelError, MissingFileError
+from pipeline.container.blob import read_blob, weight_blob
+from pipeline.errors import AxmodelError, ContainerError, MissingFileError
 from pipeline.toolchain.reference import compile_model
 from tests.helpers.containers import blob, container, graph_info, neu, save, small
 from tests.helpers.engines import ARCHITECTURES, small_options
@@ -148,5 +148,5 @@ def test_absent_and_empty_files_are_named(tmp_path: Path) -> None:
         walk_engine(tmp_path / "none.axmodel")
     for name in ("empty.axmodel", "empty.bin"):
         (tmp_path / name).touch()
-        with pytest.raises(AxmodelError, match=rf"{name}.*empty"):
+        with pytest.raises(ContainerError, match=rf"{name}.*empty"):
             read_blob(tmp_path / name)

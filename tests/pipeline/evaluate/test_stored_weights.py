@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from layouts.sidecar import read_layout
-from pipeline.axmodel.blob import weight_blob
+from pipeline.container.blob import weight_blob
 from pipeline.engineset.manifest import read_manifest
 from pipeline.errors import MismatchError
 from pipeline.evaluate.recipe import Places, set_recipe

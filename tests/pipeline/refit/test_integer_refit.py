@@ -13,10 +13,10 @@ from layouts.integers import integer_codec
 from layouts.scales import entry_codec
 from layouts.stored import EngineLayout
 from layouts.view import read_encoded, read_tensor, write_tensor
-from pipeline.axmodel.blob import read_blob
 from pipeline.axmodel.walk import walk_engine
 from pipeline.checkpoint.noise import NoiseCheckpoint
 from pipeline.checkpoint.protocol import Checkpoint, Float32
+from pipeline.container.blob import read_blob
 from pipeline.engineset.names import engine_file
 from pipeline.errors import NotFiniteError, ToolchainError, VerifyError
 from pipeline.model import ModelConfig

@@ -15,9 +15,9 @@ from layouts.integers import integer_codec
 from layouts.marking import mark_tensor
 from layouts.stored import EngineLayout, StoredTensor
 from layouts.view import read_encoded, read_tensor
-from pipeline.axmodel.blob import read_blob
 from pipeline.checkpoint.noise import NoiseCheckpoint
 from pipeline.checkpoint.protocol import Checkpoint, Float32
+from pipeline.container.blob import read_blob
 from pipeline.engineset.names import engine_file
 from pipeline.model import ModelConfig
 from pipeline.refit.plan import plan_engine

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from layouts.view import read_tensor
-from pipeline.axmodel.blob import read_blob
 from pipeline.axmodel.walk import walk_engine
 from pipeline.checkpoint.noise import NoiseCheckpoint
+from pipeline.container.blob import read_blob
 from pipeline.model import FULL, SLIDING
 from pipeline.toolchain.engine_map import engine_map
 from pipeline.toolchain.kinds import LAYER, POST_ENGINE

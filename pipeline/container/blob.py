@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.axmodel.walk import Blob, walk_engine
+from pipeline.axmodel.walk import walk_engine
+from pipeline.container.mapped import Blob
 from pipeline.errors import AxmodelError
 
 Bytes = npt.NDArray[np.uint8]
