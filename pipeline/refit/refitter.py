@@ -6,30 +6,25 @@ The template is copied beside the output; every `set` writes there and reads bac
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO
 
 import numpy as np
 
 from layouts.atomic import Beside
 from layouts.errors import LayoutError
-from layouts.marking import mark_tensor
 from layouts.stored import EngineLayout, StoredTensor
 from layouts.view import write_tensor
 from pipeline.checkpoint.protocol import Float32
-from pipeline.container.blob import Bytes, read_blob, weight_blob
-from pipeline.container.mapped import Blob
-from pipeline.errors import InternalError, MismatchError, NotFiniteError, VerifyError
+from pipeline.container.blob import Bytes, read_blob
+from pipeline.errors import InternalError, MismatchError, NotFiniteError
 from pipeline.refit.choose import ENGINE, ScaleMode, choose_rows, stored_digest
+from pipeline.refit.outside import CHUNK, checked_blob, compare_outside
 from pipeline.refit.readback import read_back
 from pipeline.refit.report import EngineReport, TensorReport
-
-CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -63,23 +58,11 @@ class EngineRefitter:
 
     def __init__(self, template: Path, layout: EngineLayout, output: Path, scales: ScaleMode = "refit") -> None:
         self.template, self.layout, self.output, self.scales = template, layout, output, scales
-        self._blob = self._check_template()
+        self._blob = checked_blob(template, layout)
         self._engine = read_blob(template)
         self._covered = {tensor.name: np.zeros(tensor.shape[0], np.bool_) for tensor in layout.tensors}
         self._report = EngineReport()
         self._open: _Open | None = None
-
-    def _check_template(self) -> Blob:
-        blob = weight_blob(self.template)
-        if blob.size != self.layout.blob_bytes:
-            raise MismatchError(
-                "the layout is of another engine",
-                file=self.template,
-                where=blob.name,
-                expected=f"{self.layout.blob_bytes} bytes",
-                found=blob.size,
-            )
-        return blob
 
     def __enter__(self) -> EngineRefitter:
         beside = Beside(self.output)
@@ -165,7 +148,8 @@ class EngineRefitter:
         for stored in self.layout.tensors:
             if self.scales == ENGINE and stored.scales is not None:
                 self._report_of(stored).stored_sha256 = stored_digest(opened.proof, stored)
-        self._report.planned_bytes, self._report.changed_bytes = self._compare(opened.beside.file)
+        spans = compare_outside(self.template, opened.beside.file.fileno(), self.output, self.layout)
+        self._report.planned_bytes, self._report.changed_bytes = spans.planned, spans.changed
         opened.beside.publish()
         return self._report
 
@@ -197,28 +181,3 @@ class EngineRefitter:
             where = f"{stored.name}[{first_row + int(row)}, {int(col)}]"
             raise NotFiniteError("not a finite number", file=self.template, where=where, found=float(rows[row, col]))
         return rows
-
-    def _compare(self, file: BinaryIO) -> tuple[int, int]:
-        """Planned and changed bytes. Raises VerifyError for a changed byte that is not planned."""
-        planned = changed = 0
-        with self.template.open("rb") as source:
-            for start, old, new in _chunks(source.fileno(), file.fileno(), self.template):
-                differs, owned = old ^ new, np.zeros(len(old), np.uint8)
-                for stored in self.layout.tensors:
-                    mark_tensor(owned, stored, start - self._blob.offset)
-                stray = differs & ~owned
-                if stray.any():
-                    at = start + int(np.argmax(stray != 0))
-                    raise VerifyError("a byte outside the planned spans changed", file=self.output, offset=at)
-                planned += int(np.count_nonzero(owned))
-                changed += int(np.count_nonzero(differs))
-        return planned, changed
-
-
-def _chunks(old: int, new: int, template: Path) -> Iterator[tuple[int, Bytes, Bytes]]:
-    sizes = os.fstat(old).st_size, os.fstat(new).st_size
-    if sizes[0] != sizes[1]:
-        raise VerifyError("the size changed", file=template, expected=sizes[0], found=sizes[1])
-    for start in range(0, sizes[0], CHUNK):
-        parts = [np.frombuffer(os.pread(handle, CHUNK, start), np.uint8) for handle in (old, new)]
-        yield start, parts[0], parts[1]
