@@ -1,4 +1,4 @@
-"""The one protocol that every source of weights speaks."""
+"""The protocols of sources: weights under names, and with the dimensions of a language model."""
 
 from __future__ import annotations
 
@@ -13,44 +13,49 @@ from pipeline.model import ModelConfig
 Float32 = npt.NDArray[np.float32]
 
 
-class Checkpoint(Protocol):
-    """A model's weights under HF tensor names, read lazily.
-
-    With tied embeddings `lm_head.weight` is listed as a name and reads the embedding's data.
-    """
+class WeightSource(Protocol):
+    """Named tensors of any network, read lazily."""
 
     path: Path
-    config: ModelConfig
 
     def names(self) -> list[str]:
-        """Every tensor of the source, HF names; one that the architecture does not know keeps its own name."""
+        """Every tensor of the source, in its own order."""
         ...
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Rows first. Raises CheckpointError for an unknown name."""
+        """At least one dimension. Raises CheckpointError for an unknown name."""
         ...
 
     def type_name(self, name: str) -> str:
-        """The source's own type: `Q4_1`, `F32`, `BF16` …"""
+        """What the source stores: `Q4_1`, `F32`, `BF16`, `I8` …"""
         ...
 
     def read(self, name: str, rows: slice | None = None) -> Float32:
-        """The tensor, or rows `start:stop` of its first axis, as C-contiguous float32 in HF row order.
+        """The tensor, or entries `start:stop` of its first axis, as C-contiguous float32 of its own shape.
 
         Raises NotFiniteError naming tensor and element for a NaN or an infinity, CheckpointError for a truncated source.
         """
         ...
 
 
+class Checkpoint(WeightSource, Protocol):
+    """The weights of a language model under HF tensor names (others keep their own), rows in HF order, and its dimensions.
+
+    With tied embeddings `lm_head.weight` is listed as a name and reads the embedding's data.
+    """
+
+    config: ModelConfig
+
+
 @runtime_checkable
 class Located(Protocol):
-    """A checkpoint whose tensors lie in files, under names and in a row order of their own."""
+    """A source whose tensors lie in files, under names and in a row order of their own."""
 
     def locate(self, name: str, row: int) -> tuple[Path, str, int]:
-        """The file of a tensor (HF name), its name there, and where that file has the tensor's row `row`."""
+        """The file of a tensor, its name there, and where that file has the tensor's row `row`."""
         ...
 
 
-def locate(checkpoint: Checkpoint, name: str, row: int) -> tuple[Path, str, int]:
+def locate(checkpoint: WeightSource, name: str, row: int) -> tuple[Path, str, int]:
     """Where a row of a tensor comes from, for error lines: file, tensor, row."""
     return checkpoint.locate(name, row) if isinstance(checkpoint, Located) else (checkpoint.path, name, row)

@@ -18,9 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.checkpoint.looks_like import looks_like
+from pipeline.checkpoint.plain import read_plain
 from pipeline.checkpoint.protocol import Float32
 from pipeline.checkpoint.source_file import CheckpointWarning, SourceFile
-from pipeline.checkpoint.stored import CHUNK_ELEMENTS, check_finite
+from pipeline.checkpoint.stored import StoredSource
 from pipeline.errors import CheckpointError
 
 _MAX_HEADER = 16 << 20
@@ -31,8 +32,9 @@ _FLOATS: dict[str, npt.DTypeLike] = {
     "BF16": ml_dtypes.bfloat16,
     "F8_E4M3": ml_dtypes.float8_e4m3fn,
     "F8_E5M2": ml_dtypes.float8_e5m2,
+    "F64": np.dtype("<f8"),
 }
-_OTHER_BYTES = {"F64": 8, "I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+_OTHER_BYTES = {"I64": 8, "U64": 8, "I32": 4, "U32": 4, "I16": 2, "U16": 2, "I8": 1, "U8": 1, "BOOL": 1}
 _ITEM_BYTES = {name: np.dtype(kind).itemsize for name, kind in _FLOATS.items()} | _OTHER_BYTES
 
 
@@ -61,20 +63,18 @@ class SafetensorsTensor:
         if self.type_name not in _FLOATS:
             known = ", ".join(_FLOATS)
             raise CheckpointError("not a weight", file=self.file, where=self.name, expected=known, found=self.type_name)
-        kind, width = np.dtype(_FLOATS[self.type_name]), math.prod(self.shape[1:])
-        values = np.empty((stop - start, width), np.float32)
-        step = max(1, CHUNK_ELEMENTS // width)
-        for first in range(start, stop, step):
-            last = min(first + step, stop)
-            begin, count = first * width * kind.itemsize, (last - first) * width * kind.itemsize
-            chunk = self.source.read(self.offset + begin, count, self.name).view(kind).astype(np.float32)
-            check_finite(chunk, first * width, self, self.offset, 1, kind.itemsize)
-            values[first - start : last - start] = chunk.reshape(-1, width)
-        return values.reshape(stop - start, *self.shape[1:])
+        return read_plain(self, self.source, self.offset, _FLOATS[self.type_name], start, stop)
+
+
+class SafetensorsSource(StoredSource):
+    """One file without a configuration: tensors of any network under its own names."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, read_safetensors(path))
 
 
 def read_safetensors(path: Path) -> dict[str, SafetensorsTensor]:
-    """Name -> tensor of one file, in the order of the header.
+    """Name -> tensor of one file, in the order of the header, but for scalars: counters and the like are no weights.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def read_safetensors(path: Path) -> dict[str, SafetensorsTensor]:
     header, data_start = _read_header(source)
     tensors = {name: _tensor(source, name, entry, data_start) for name, entry in header.items() if name != _METADATA}
     _check_placement(source, tensors, data_start)
-    return tensors
+    return {name: tensor for name, tensor in tensors.items() if tensor.shape}
 
 
 def _read_header(source: SourceFile) -> tuple[Mapping[str, Any], int]:
@@ -124,8 +124,8 @@ def _tensor(source: SourceFile, name: str, entry: Any, data_start: int) -> Safet
     kind, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(kind, str) or kind not in _ITEM_BYTES:
         raise bad("unknown type", ", ".join(_ITEM_BYTES), kind)
-    if not _are_counts(shape) or not 1 <= len(shape) <= 8 or 0 in shape or math.prod(shape) >= 1 << 63:
-        raise bad("impossible shape", "1 to 8 positive integers", shape)
+    if not _are_counts(shape) or len(shape) > 8 or 0 in shape or math.prod(shape) >= 1 << 63:
+        raise bad("impossible shape", "at most 8 positive integers", shape)
     if not _are_counts(offsets) or len(offsets) != 2:
         raise bad("malformed data_offsets", "two integers", offsets)
     tensor = SafetensorsTensor(source, name, kind, tuple(shape), data_start + offsets[0])

@@ -1,4 +1,4 @@
-"""What GGUF and safetensors sources share: tensors that read row ranges, and the checkpoint made of them."""
+"""What sources of files share: tensors that read row ranges, and the source or checkpoint made of them."""
 
 from __future__ import annotations
 
@@ -39,22 +39,19 @@ class StoredTensor(Protocol):
         ...
 
 
-class StoredCheckpoint:
-    """Implements `Checkpoint` over tensors of files.
+class StoredSource:
+    """Implements `WeightSource` over tensors of files.
 
     Parameters
     ----------
     path : what the user named
-    config : the model
-    tensors : HF name -> tensor, tensors unknown to the architecture under their own names; complete and of the right
-        shapes (`check_complete`)
+    tensors : by name; none at all is refused
     """
 
-    def __init__(self, path: Path, config: ModelConfig, tensors: Mapping[str, StoredTensor]) -> None:
-        self.path, self.config = path, config
-        self._tensors = dict(tensors)
-        if config.tie_word_embeddings:
-            self._tensors[HEAD.name] = self._tensors[EMBEDDING.name]
+    def __init__(self, path: Path, tensors: Mapping[str, StoredTensor]) -> None:
+        self.path, self._tensors = path, dict(tensors)
+        if not tensors:
+            raise CheckpointError("holds no weights", file=path)
 
     def names(self) -> list[str]:
         return list(self._tensors)
@@ -78,6 +75,24 @@ class StoredCheckpoint:
         if name not in self._tensors:
             raise CheckpointError("no such tensor", file=self.path, where=name)
         return self._tensors[name]
+
+
+class StoredCheckpoint(StoredSource):
+    """Implements `Checkpoint` over tensors of files.
+
+    Parameters
+    ----------
+    path : what the user named
+    config : the model
+    tensors : HF name -> tensor, tensors unknown to the architecture under their own names; complete and of the right
+        shapes (`check_complete`)
+    """
+
+    def __init__(self, path: Path, config: ModelConfig, tensors: Mapping[str, StoredTensor]) -> None:
+        super().__init__(path, tensors)
+        self.config = config
+        if config.tie_word_embeddings:
+            self._tensors[HEAD.name] = self._tensors[EMBEDDING.name]
 
 
 def row_range(rows: slice | None, count: int) -> tuple[int, int]:
