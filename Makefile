@@ -2,12 +2,15 @@
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+RKNN   := build/rknn-venv
 PYTHON ?= python3
 CONFIG ?= configs/smollm2-135m-bf16.toml
 NAME   := $(shell sed -n 's/^name *= *"\(.*\)"/\1/p' $(CONFIG) 2>/dev/null)
+# Real engines and their weights; of the packages only these files are used, not what they require
+REAL   := silero-vad silero-vad-axera
 NATIVE := $(shell find native -type f 2>/dev/null)
 
-.PHONY: demo test test-aarch64 check bench fidelity deps setup format clean
+.PHONY: demo test test-aarch64 rknn test-rknn check bench fidelity deps setup format clean
 
 setup: $(STAMP)
 
@@ -16,6 +19,7 @@ $(STAMP): pyproject.toml constraints.txt $(NATIVE)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip -c constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-deps -c constraints.txt $(REAL)
 	@touch $@
 
 deps:
@@ -40,6 +44,20 @@ test-aarch64: $(STAMP)
 	cmake -S native -B build/aarch64 -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_TOOLCHAIN_FILE=$(CURDIR)/native/cmake/aarch64.cmake
 	cmake --build build/aarch64
 	$(BIN)/pytest -q tests/aarch64
+
+# A closed compiler in an environment of its own: docs/rknn.md
+rknn: $(RKNN)/.installed
+
+$(RKNN)/.installed: tools/rknn-constraints.txt Makefile
+	@rm -f $@
+	@test -x $(RKNN)/bin/python || $(PYTHON) -m venv $(RKNN)
+	$(RKNN)/bin/python -m pip install --quiet -c tools/rknn-constraints.txt setuptools numpy onnx onnxruntime protobuf scipy \
+	  opencv-python-headless psutil ruamel.yaml tqdm fast-histogram filelock typing_extensions networkx jinja2 fsspec sympy
+	$(RKNN)/bin/python -m pip install --quiet --no-deps torch==2.13.0 rknn-toolkit2==2.5.0
+	@touch $@
+
+test-rknn: $(STAMP) rknn
+	$(BIN)/pytest -q tests/rknn
 
 bench: $(STAMP)
 	$(BIN)/python -m tests.bench
