@@ -11,6 +11,7 @@ from pipeline.errors import ConfigError, MissingFileError, ToolchainError
 from pipeline.model import ARCHITECTURES
 from pipeline.packages import packaged_file
 from pipeline.refit.choose import ENGINE, ScaleMode
+from pipeline.toolchain.local_tool import DEFAULT_HOURS, LocalTool
 from pipeline.toolchain.options import CompileOptions
 
 Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}\Z")]
@@ -31,11 +32,14 @@ class Templates(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     `dir` names a finished template directory (relative to the config); its own flags hold then, and no other key may be given.
     `checkpoint` names the weights that the templates are compiled from, instead of noise.
+    `pulsar2` is the command of the vendor's compiler where PULSAR2_HOME does not name it, `pulsar2_hours` its time (docs/pulsar2.md).
     """
 
     dir: NotEmpty | None = None
     checkpoint: Source | None = None
-    toolchain: Literal["reference"] = "reference"
+    toolchain: Literal["reference", "pulsar2"] = "reference"
+    pulsar2: tuple[NotEmpty, ...] = ()
+    pulsar2_hours: Annotated[float, msgspec.Meta(gt=0, le=1000)] = DEFAULT_HOURS
     weight_type: str = "bf16"
     kv_cache_len: int = 1024
     prefill_len: int = 128
@@ -51,8 +55,13 @@ class Templates(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
     def options(self) -> CompileOptions:
         values = msgspec.structs.asdict(self)
-        del values["toolchain"], values["dir"], values["checkpoint"]
+        for name in ("toolchain", "dir", "checkpoint", "pulsar2", "pulsar2_hours"):
+            del values[name]
         return CompileOptions(**values)
+
+    def tool(self) -> LocalTool:
+        """How a compiler that is not ours is called."""
+        return LocalTool(self.pulsar2, self.pulsar2_hours)
 
 
 class SetConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -20,6 +20,7 @@ from pipeline.model import ModelConfig
 from pipeline.refit.choose import ENGINE
 from pipeline.refit.plan import check_dimensions
 from pipeline.toolchain.compilers import find_compiler
+from pipeline.toolchain.local_tool import LocalTool
 from pipeline.toolchain.markers import MarkerPlan, plan_markers
 from pipeline.toolchain.options import INTEGERS, CompileOptions
 from pipeline.toolchain.template_file import TEMPLATE_FILE, CompiledFrom, Template, read_template, template_weights
@@ -83,6 +84,11 @@ class Job:
         return self.config.templates.toolchain if self.template is None else self.template.toolchain
 
     @property
+    def tool(self) -> LocalTool:
+        """How that compiler is called, if it is not ours."""
+        return self.config.templates.tool()
+
+    @property
     def options(self) -> CompileOptions:
         return self.config.templates.options() if self.template is None else self.template.options
 
@@ -136,7 +142,8 @@ class Job:
     @cached_property
     def layout_key(self) -> str:
         """Names layouts: the same for every source of this shape, and for every number of layers."""
-        compiler = [self.toolchain, find_compiler(self.toolchain).version, msgspec.to_builtins(self.options)]
+        version = find_compiler(self.toolchain, self.tool).version
+        compiler = [self.toolchain, version, msgspec.to_builtins(self.options)]
         return digest([OUTPUT_FORMAT, compiler, self.template_model.single().shape_key()])[:16]
 
     @cached_property

@@ -34,7 +34,7 @@ class BuildMarkers(EngineSetTask):
         job, plan = self.job, self.job.marker_plan
         directory = paths.marker_directory(self.build, job, self.marker)
         checkpoint, kinds = marker_checkpoint(plan, self.marker), plan.kinds(self.marker)
-        compile_directory(job.toolchain, checkpoint, job.options, directory, kinds=kinds)
+        compile_directory(job.toolchain, checkpoint, job.options, directory, kinds=kinds, tool=job.tool)
 
 
 class DecodeLayout(EngineSetTask):

@@ -39,9 +39,10 @@ class CompileTemplate(EngineSetTask):
         if job.template_directory is not None:
             raise ToolchainError(f"the template is not as it was compiled: {self.damage()}", file=directory)
         if job.template_weights is None:
-            compile_template(job.toolchain, job.template_model, job.options, directory)
+            compile_template(job.toolchain, job.template_model, job.options, directory, job.tool)
         else:
-            compile_directory(job.toolchain, job.template_weights, job.options, directory, origin=job.template_origin)
+            origin, weights = job.template_origin, job.template_weights
+            compile_directory(job.toolchain, weights, job.options, directory, origin=origin, tool=job.tool)
 
 
 class WalkTemplate(EngineSetTask):

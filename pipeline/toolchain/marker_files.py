@@ -19,7 +19,8 @@ from pipeline.files import file_sha256, new_directory, write_json
 from pipeline.model import ModelConfig
 from pipeline.toolchain.kinds import EMBEDDING_ENGINE, LAYER, POST_ENGINE
 from pipeline.toolchain.markers import MarkerPlan, marker_checkpoint, plan_markers
-from pipeline.toolchain.options import FLOATS, CompileOptions
+from pipeline.toolchain.options import CompileOptions
+from pipeline.toolchain.pulsar2_command import build_variables, build_words
 from pipeline.version import TOOL
 
 MARKERS_FILE = "markers.json"
@@ -29,6 +30,7 @@ ENGINES = "engines"
 PATTERNS = {POST_ENGINE: "*_post.axmodel", EMBEDDING_ENGINE: "model.embed_tokens*.bin"}
 # what the published `llm_build` compiles; the rest needs the 7.0 compiler's `llm_build2`
 LLM_BUILD_TYPES = ("bf16", "s8")
+PARALLEL = 8
 
 
 class MarkerBuild(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,18 +85,10 @@ def _write_build(plan: MarkerPlan, options: CompileOptions, build: int, output: 
 
 
 def vendor_command(options: CompileOptions, directory: str) -> str:
-    """The command line of the vendor's compiler as published (axmodel facts, section 7)."""
-    words = ["--input_path", directory, "--output_path", f"{directory}/{ENGINES}"]
-    if options.weight_type in LLM_BUILD_TYPES:
-        words = ["pulsar2", "llm_build", *words, "--hidden_state_type", "bf16"]
-        words += ["--kv_cache_len", str(options.kv_cache_len), "--prefill_len", str(options.prefill_len)]
-        words += [word for prefix in options.last_kv_cache_len for word in ("--last_kv_cache_len", str(prefix))]
-    else:
-        words = ["pulsar2", "llm_build2", *words, "--max_context", str(options.kv_cache_len)]
-        words += ["--prefill_len", str(options.prefill_len), "--prefill_step_size", str(options.prefill_len)]
-    words += ["--chip", options.chip, "-w", options.weight_type, "--post_weight_type", options.post_type]
-    variables = "FLOAT_MATMUL_USE_CONV_EU=1 " if options.weight_type in FLOATS else ""
-    return variables + shlex.join(words)
+    """The command line of the vendor's compiler as published (pulsar2_command.py)."""
+    second = options.weight_type not in LLM_BUILD_TYPES
+    words = ["pulsar2", *build_words(options, directory, f"{directory}/{ENGINES}", second, PARALLEL)]
+    return shlex.join([*(f"{name}={value}" for name, value in build_variables(options).items()), *words])
 
 
 def read_marker_files(directory: Path) -> MarkerFiles:

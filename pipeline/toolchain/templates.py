@@ -22,6 +22,7 @@ from pipeline.model import ModelConfig
 from pipeline.refit.plan import EnginePlan, all_plans, folded_kinds, read_assigned
 from pipeline.toolchain.compilers import compile_described
 from pipeline.toolchain.kinds import KINDS
+from pipeline.toolchain.local_tool import INSTALLED, LocalTool
 from pipeline.toolchain.options import CompileOptions
 from pipeline.toolchain.template_file import TEMPLATE_FILE, CompiledFrom, read_template, template_weights
 
@@ -36,6 +37,7 @@ def compile_directory(
     seed: int | None = None,
     origin: CompiledFrom | None = None,
     kinds: Collection[str] = KINDS,
+    tool: LocalTool = INSTALLED,
 ) -> None:
     """Compile a checkpoint into `final` and describe it there, all or nothing.
 
@@ -45,20 +47,23 @@ def compile_directory(
     seed : of the noise, if the checkpoint is `NoiseCheckpoint`
     origin : the files of the checkpoint, if it has any
     kinds : engines that are wanted of it
+    tool : how a compiler that is not ours is called
     """
     partial = final.with_name(f".{final.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     try:
         partial.mkdir(parents=True)
-        compile_described(toolchain, checkpoint, partial, options, seed, origin, kinds)
+        compile_described(toolchain, checkpoint, partial, options, seed, origin, kinds, tool)
         publish_directory(partial, final)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def compile_template(toolchain: str, config: ModelConfig, options: CompileOptions, final: Path) -> None:
+def compile_template(
+    toolchain: str, config: ModelConfig, options: CompileOptions, final: Path, tool: LocalTool = INSTALLED
+) -> None:
     """A template set of seeded full float32 noise."""
-    compile_directory(toolchain, NoiseCheckpoint(config, TEMPLATE_SEED), options, final, TEMPLATE_SEED)
+    compile_directory(toolchain, NoiseCheckpoint(config, TEMPLATE_SEED), options, final, TEMPLATE_SEED, tool=tool)
 
 
 def template_damage(directory: Path, hashes: HashCache) -> str | None:

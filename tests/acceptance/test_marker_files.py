@@ -45,12 +45,14 @@ def compile_build(markers: Path, command: str, flags: dict[str, Any]) -> None:
     """The vendor's command with the reference compiler in its place, which has flags that the vendor's lacks."""
     words = [word for word in shlex.split(command) if "=" not in word]
     assert words[0] == "pulsar2" and words[1].startswith("llm_build")
-    renamed = {"--max_context": "--kv_cache_len", "--prefill_step_size": None}
-    arguments: list[str] = []
-    for name, value in zip(words[2::2], words[3::2], strict=True):
-        if renamed.get(name, name) is not None:
-            value = str(markers / value) if name in ("--input_path", "--output_path") else value
-            arguments += [str(renamed.get(name, name)), value]
+    given = dict(zip(words[2::2], words[3::2], strict=True))
+    if words[1] == "llm_build2":
+        given["--kv_cache_len"] = str(int(given.pop("--max_context")) - 1)
+        given["--prefill_len"] = given.pop("--prefill_step_size")
+    given.pop("--last_kv_cache_len", None)  # all that fit, as is the default
+    for name in ("--input_path", "--output_path"):
+        given[name] = str(markers / given[name])
+    arguments = [word for pair in given.items() for word in pair]
     arguments += ["--layout-seed", str(flags["layout_seed"])]
     arguments += [word for key in ("scale_rule", "scale_type") if key in flags for word in (f"--{key}", flags[key])]
     arguments += ["--fold_norms"] if flags.get("fold_norms") else []

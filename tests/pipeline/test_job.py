@@ -17,6 +17,7 @@ from pipeline.job import Job, resolve_job
 from pipeline.toolchain.compilers import COMPILERS, REFERENCE, Compiler
 from pipeline.toolchain.options import CompileOptions
 from pipeline.toolchain.template_file import Template, compiled_from, write_template
+from pipeline.toolchain.reference import compile_model
 from pipeline.toolchain.templates import compile_template
 from tests.helpers.integer_sets import low_rank, write_peft
 from tests.helpers.sets import make_tiny, write_config
@@ -116,7 +117,7 @@ def test_output_format_changes_every_name(folder: Path, monkeypatch: pytest.Monk
 
 def test_compiler_version_changes_every_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = names(resolve(folder))
-    monkeypatch.setitem(COMPILERS, REFERENCE, Compiler("another", COMPILERS[REFERENCE].compile))
+    monkeypatch.setitem(COMPILERS, REFERENCE, lambda tool: Compiler("another", compile_model))
     assert all(a != b for a, b in zip(names(resolve(folder)), before, strict=True))
 
 

@@ -69,7 +69,8 @@ def test_commands_are_the_vendors(source: Path, tmp_path: Path) -> None:
     make("--input_path", source, "-w", "s4", "--kv_cache_len", 256, "-o", tmp_path / "s4")
     last = listed(tmp_path / "s4")["builds"][-1]
     assert last["command"].startswith("pulsar2 llm_build2 --input_path confirm --output_path confirm/engines ")
-    assert (words_of(last)["--max_context"], words_of(last)["--post_weight_type"]) == ("256", "bf16")
+    assert (words_of(last)["--max_context"], words_of(last)["--post_weight_type"]) == ("257", "bf16")
+    assert (words_of(last)["--prefill_len"], words_of(last)["--prefill_step_size"]) == ("256", "128")
 
 
 def test_nothing_is_overwritten_and_nothing_left_behind(source: Path, tmp_path: Path) -> None:
