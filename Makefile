@@ -48,7 +48,7 @@ test-aarch64: $(STAMP)
 # A closed compiler in an environment of its own: docs/rknn.md
 rknn: $(RKNN)/.installed
 
-$(RKNN)/.installed: tools/rknn-constraints.txt Makefile
+$(RKNN)/.installed: tools/rknn-constraints.txt
 	@rm -f $@
 	@test -x $(RKNN)/bin/python || $(PYTHON) -m venv $(RKNN)
 	$(RKNN)/bin/python -m pip install --quiet -c tools/rknn-constraints.txt setuptools numpy onnx onnxruntime protobuf scipy \
