@@ -53,18 +53,22 @@ class Dequantized:
 
     def _spread(self, factors: OnnxTensor) -> Float32:
         """One factor per element of the whole tensor; only blocks take memory for it."""
-        values, shape = factors.whole(), self.shape
-        if self.block and values.ndim == len(shape):
-            values = np.repeat(values, self.block, self.axis)[(slice(None),) * self.axis + (slice(shape[self.axis]),)]
-        elif values.size > 1:
-            values = values.reshape([-1 if axis == self.axis else 1 for axis in range(len(shape))])
-        try:
-            return np.broadcast_to(values.reshape(-1)[0] if values.size == 1 else values, shape)
-        except ValueError:
-            reason = f"does not fit {self.codes.name}"
-            raise CheckpointError(
-                reason, file=self.file, where=factors.name, expected=list(shape), found=list(factors.shape)
-            ) from None
+        length, axis = self.shape[self.axis], self.axis
+        blocks = -(-length // self.block) if self.block else length
+        if factors.count == 1:
+            return np.broadcast_to(factors.whole().reshape(()), self.shape)
+        if self.block and factors.shape == (*self.shape[:axis], blocks, *self.shape[axis + 1 :]):
+            return np.take(factors.whole(), np.arange(length) // self.block, axis)
+        if not self.block and factors.shape == (length,):
+            along = [length if number == axis else 1 for number in range(len(self.shape))]
+            return np.broadcast_to(factors.whole().reshape(along), self.shape)
+        raise CheckpointError(
+            f"does not fit {self.codes.name}",
+            file=self.file,
+            where=factors.name,
+            expected=list(self.shape),
+            found=list(factors.shape),
+        )
 
 
 def dequantized(node: OnnxNode, scope: Mapping[str, OnnxTensor]) -> Dequantized | None:

@@ -51,7 +51,11 @@ class ExternalFiles:
             raise self._bad("external data outside the model's directory", where, "a file beside the model", location)
         path = self.model.parent / name
         allowed = (self.model.parent.resolve(), self.model.resolve().parent)
-        if not any(path.resolve().is_relative_to(folder) for folder in allowed):
+        try:
+            real = path.resolve()
+        except (OSError, RuntimeError):  # the name is too long, links lead in a circle
+            raise self._bad("a path that cannot be followed", where, None, location[:80]) from None
+        if not any(real.is_relative_to(folder) for folder in allowed):
             raise self._bad("a link leads outside the model's directory", where, "a file beside the model", location)
         return path
 
