@@ -31,7 +31,7 @@ class MissingFileError(EngineSetError):
 
 
 class CheckpointError(EngineSetError):
-    """A GGUF or safetensors source that is malformed, truncated or of an unknown kind."""
+    """A source of weights that is malformed, truncated or of an unknown kind."""
 
 
 class ContainerError(EngineSetError):
