@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from layouts.codecs import Float32, Raw
-from layouts.encoding import Encoded, encode_rows
+from layouts.encoding import Encoded, encode_rows, with_bias
+from layouts.errors import LayoutError
 from layouts.integers import INTEGERS
 from layouts.stored import Copy, StoredTensor
 from layouts.view import read_encoded
@@ -25,10 +26,11 @@ SPARSITY = 256
 
 @dataclass
 class Differences:
-    """Of one copy: elements that are off by more than a correction, scale entries that differ, corrected elements."""
+    """Of one copy: elements off by more than a correction, scale and bias entries that differ, corrected elements."""
 
     elements: int = 0
     entries: int = 0
+    bias: int = 0
     corrected: int = 0
     first: dict[str, str] = field(default_factory=dict)
 
@@ -45,11 +47,25 @@ def compare_tensor(stored: StoredTensor, blob: Bytes, known: ReadWeight) -> dict
     """Copy -> how it differs from the known weights. Raises LayoutError for weights that the codec cannot hold."""
     found = {copy.name: Differences() for copy in stored.copies}
     for rows in row_ranges(stored.shape):
-        expected = encode_rows(stored, known(stored.name, rows))
+        bias = known_bias(stored, known, rows)
+        expected = encode_rows(stored, known(stored.name, rows), bias=bias, first_row=rows.start)
         for copy in stored.copies:
             for part in _held(copy, rows):
-                _compare(found[copy.name], stored, read_encoded(blob, stored, copy.name, part), expected, rows, part)
+                inside = slice(part.start - rows.start, part.stop - rows.start)
+                beside = None if bias is None else bias[inside]
+                _compare(found[copy.name], (blob, stored, copy, part), expected.rows(inside), beside)
     return found
+
+
+def known_bias(stored: StoredTensor, known: ReadWeight, rows: slice) -> Float32 | None:
+    """The known bias of rows, float32 `[rows]`; None where the tensor has none that has a name."""
+    if stored.bias is None or not stored.bias.tensor:
+        return None
+    values = known(stored.bias.tensor, slice(0, 1))
+    if values.size != stored.shape[0]:
+        expected, found = stored.shape[0], list(values.shape)
+        raise LayoutError("bias of another shape", where=stored.bias.tensor, expected=expected, found=found)
+    return values.reshape(-1)[rows]
 
 
 def row_ranges(shape: tuple[int, int]) -> Iterator[slice]:
@@ -67,17 +83,27 @@ def _held(copy: Copy, rows: slice) -> Iterator[slice]:
 
 
 def _compare(
-    into: Differences, stored: StoredTensor, found: Encoded, expected: Encoded, rows: slice, part: slice
+    into: Differences, at: tuple[Bytes, StoredTensor, Copy, slice], expected: Encoded, bias: Float32 | None
 ) -> None:
-    inside = slice(part.start - rows.start, part.stop - rows.start)
-    wrong = found.raw != expected.raw[inside]
+    blob, stored, copy, part = at
+    found = read_encoded(blob, stored, copy.name, part)
+    wrong = found.raw != expected.raw
+    for window in copy.absent_windows(part.start, part.stop):
+        wrong[window] = False
     if stored.codec in INTEGERS and wrong.any():
-        near = wrong & one_step(found.raw, expected.raw[inside], stored.codec)
+        near = wrong & one_step(found.raw, expected.raw, stored.codec)
         into.corrected += int(np.count_nonzero(near))
         wrong &= ~near
+        if (
+            stored.bias is not None and stored.bias.zero_point and near.any()
+        ):  # the bias entry answers for what is stored
+            own = replace(expected, raw=np.where(near, found.raw, expected.raw))
+            expected = with_bias(stored, own, bias, part.start)
     into.elements += into.add("elements", wrong, part.start)
     if found.entries is not None and expected.entries is not None:
-        into.entries += into.add("scale entries", found.entries != expected.entries[inside], part.start)
+        into.entries += into.add("scale entries", found.entries != expected.entries, part.start)
+    if found.bias is not None and expected.bias is not None:
+        into.bias += into.add("bias entries", found.bias != expected.bias, part.start)
 
 
 def one_step(a: Raw, b: Raw, codec: str) -> npt.NDArray[np.bool_]:
@@ -93,7 +119,7 @@ def faults_of(stored: StoredTensor, found: dict[str, Differences]) -> list[str]:
     faults = []
     for name, copy in found.items():
         where = f"{stored.name} {name} copy"
-        counts = {"elements": copy.elements, "scale entries": copy.entries}
+        counts = {"elements": copy.elements, "scale entries": copy.entries, "bias entries": copy.bias}
         faults += [f"{where}: {count} {what}, first {copy.first[what]}" for what, count in counts.items() if count]
         limit = stored.shape[0] * stored.shape[1] // SPARSITY
         if copy.corrected > limit:

@@ -68,7 +68,7 @@ def _find(builds: Sequence[Blob], entry: str, divisor: float, top: int, words: n
 def _patterns(kind: EntryCodec, divisor: float, top: int) -> U32:
     """The stored entry of each scale digit; the last one is that of zeros."""
     largest = np.ldexp(np.float64(top), EXPONENTS[:-1])
-    return kind.encode(kind.above(np.append(largest / divisor, 1.0))).astype(np.uint32)
+    return kind.encode(kind.held(np.append(largest / divisor, 1.0))).astype(np.uint32)
 
 
 def _digits(blob: Blob, start: int, size: int, patterns: U32) -> tuple[Int64, npt.NDArray[np.int8]]:

@@ -78,6 +78,10 @@ class ScaleRefused(LayoutError):
     at: tuple[int, int] = (0, 0)
 
 
+class BiasRefused(ScaleRefused):
+    """A bias that its entry cannot hold. `at` is its place in the array that was given, row and 0."""
+
+
 class FitRefused(LayoutError):
     """No layout of bounded size describes the addresses exactly."""
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from layouts.errors import LayoutError, ScaleRefused
 from layouts.integers import Int8, IntegerCodec
-from layouts.scales import EntryCodec, Float32, Scales, entry_codec
+from layouts.scales import Float32, Scales, entry_codec
 
 SEARCH_STEPS = 32
 SEARCH_PARTS = 64
@@ -42,7 +42,7 @@ def largest(values: Float32, scales: Scales) -> Float32:
 
 
 def refit_scales(values: Float32, scales: Scales, kind: IntegerCodec) -> Float32:
-    """The least stored scale under which nothing clips, float32 `[rows, groups]`; 1 where all values are 0.
+    """The least stored scale under which nothing clips, float32 `[rows, groups]`; `scales.zero` where all values are 0.
 
     Raises
     ------
@@ -71,17 +71,18 @@ def search_scales(values: Float32, scales: Scales, kind: IntegerCodec) -> Float3
 def quantize(values: Float32, stored: Float32, scales: Scales, kind: IntegerCodec) -> tuple[Int8, int]:
     """Stored integers under stored scales, and how many were clipped.
 
-    q = clip(rint(value / scale), low, high), the division in float32, ties to even.
+    q = clip(rint(value / scale), low, high), the division in float32, ties to even. What is half a step beyond the range is
+    clipped, but not where scales are rounded to nearest: there it is what the largest value may become.
     """
-    q, clipped = np.empty(values.shape, np.int8), 0
+    q, clipped, top = np.empty(values.shape, np.int8), 0, _top(scales, kind)
     for rows in _blocks(values):
         steps = np.empty(values[rows].shape, np.float32)
         for (groups, part), (_, out) in zip(
             _grouped(values[rows], scales.group), _grouped(steps, scales.group), strict=True
         ):
             np.divide(part, stored[rows, groups, None], out=out)
+        clipped += int(np.count_nonzero(steps > top)) + int(np.count_nonzero(steps < kind.low - 0.5))
         np.rint(steps, out=steps)
-        clipped += int(np.count_nonzero(steps > kind.high)) + int(np.count_nonzero(steps < kind.low))
         q[rows] = np.clip(steps, kind.low, kind.high, out=steps)
     return q, clipped
 
@@ -92,6 +93,13 @@ def dequantize(q: Int8, stored: Float32, scales: Scales) -> Float32:
     for groups, part in _grouped(values, scales.group):
         part *= stored[:, groups, None]
     return values
+
+
+def _top(scales: Scales, kind: IntegerCodec) -> float:
+    """The largest quotient that is not clipped; two units above half a step, for the roundings of scale and quotient."""
+    half = np.float32(kind.high + 0.5)
+    nearest = entry_codec(scales.entry).nearest
+    return float(half + 2 * np.spacing(half) if nearest else np.nextafter(half, np.float32(0)))
 
 
 def _blocks(values: Array) -> Iterator[slice]:
@@ -118,12 +126,12 @@ def _runs(values: Float32, group: int) -> Float32:
 
 def _scales_for(most: Float32, scales: Scales, kind: IntegerCodec) -> Float32:
     codec = entry_codec(scales.entry)
-    found = _held(most.astype(np.float64) / scales.divisor, most, codec)
+    found = _held(most.astype(np.float64) / scales.divisor, most, scales)
     with np.errstate(over="ignore", invalid="ignore"):
         clips = np.rint(most / found) > kind.high
-        if clips.any():  # only where the divisor is above `high` and the quotient exact
-            found = np.where(clips, codec.above(np.nextafter(found.astype(np.float64), np.inf)), found)
-        codec.encode(found)
+        if clips.any() and not codec.nearest:  # only where the divisor is above `high` and the quotient exact
+            found = np.where(clips, codec.held(np.nextafter(found.astype(np.float64), np.inf)), found)
+        scales.encode(found)
         beyond = ~np.isfinite(np.rint(most / found) * found)
     if beyond.any():
         row, group = (int(i) for i in np.unravel_index(int(np.argmax(beyond)), beyond.shape))
@@ -133,8 +141,9 @@ def _scales_for(most: Float32, scales: Scales, kind: IntegerCodec) -> Float32:
     return found
 
 
-def _held(wanted: Float64, most: Float32, codec: EntryCodec) -> Float32:
-    return np.where(most == 0, np.float32(1), codec.above(np.where(most == 0, 1.0, wanted)))
+def _held(wanted: Float64, most: Float32, scales: Scales) -> Float32:
+    codec = entry_codec(scales.entry)
+    return np.where(most == 0, np.float32(scales.zero), codec.held(np.where(most == 0, 1.0, wanted)))
 
 
 def _search(runs: Float32, most: Float32, first: Float32, scales: Scales, kind: IntegerCodec) -> Float32:
@@ -143,11 +152,11 @@ def _search(runs: Float32, most: Float32, first: Float32, scales: Scales, kind: 
     Runs whose clipped extreme alone costs no less than the best so far are left out: scales only become smaller from step
     to step, so they stay so.
     """
-    codec, best, least = entry_codec(scales.entry), first.copy(), _errors(runs, first, kind)
+    best, least = first.copy(), _errors(runs, first, kind)
     top, bottom = (extreme.astype(np.float64) for extreme in (runs.max(axis=1), runs.min(axis=1)))
     live = np.arange(len(runs))
     for j in range(1, SEARCH_STEPS):
-        tried = _held(most[live].astype(np.float64) * (1 - j / SEARCH_PARTS) / scales.divisor, most[live], codec)
+        tried = _held(most[live].astype(np.float64) * (1 - j / SEARCH_PARTS) / scales.divisor, most[live], scales)
         clipped = np.maximum(np.maximum(top[live] - kind.high * tried, kind.low * tried - bottom[live]), 0)
         stay = np.square(clipped) < least[live]
         if not stay.all():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, ClassVar
 
 import ml_dtypes
@@ -20,14 +21,19 @@ DIVISORS = {"s8": (127.0, 127.5), "s4": (7.0,)}
 
 
 class EntryCodec(ABC):
-    """How a scale is stored. `width` is bits of an entry."""
+    """How a scale is stored.
+
+    `width` is bits of an entry. `nearest`: a scale is rounded to nearest, so that the largest value may be half a step beyond
+    the range; otherwise the scale is the next one above, under which nothing clips.
+    """
 
     name: ClassVar[str]
     width: ClassVar[int]
     raw_dtype: ClassVar[type[np.unsignedinteger[Any]]]
+    nearest: ClassVar[bool] = False
 
     def encode(self, scales: Float32) -> Raw:
-        """Entries of scales that the format holds exactly (as `above` gives them), same shape.
+        """Entries of scales that the format holds exactly (as `held` gives them), same shape.
 
         Raises
         ------
@@ -47,8 +53,8 @@ class EntryCodec(ABC):
         """The scales that stored integers are multiplied with."""
 
     @abstractmethod
-    def above(self, scales: npt.NDArray[np.float64]) -> Float32:
-        """The least scale the format holds that is not below each of `scales` (positive, float64); may be infinite."""
+    def held(self, scales: npt.NDArray[np.float64]) -> Float32:
+        """The scale for each of `scales` (positive, float64), least not below or `nearest`; may be infinite, and 0 if nearest."""
 
     @abstractmethod
     def _encode(self, scales: Float32) -> Raw: ...
@@ -72,15 +78,15 @@ class _Half(EntryCodec):
             return scales.astype(self.dtype).view(np.uint16)
 
     def decode(self, raw: Raw) -> Float32:
-        return self._held(raw)
+        return self._float(raw)
 
-    def above(self, scales: npt.NDArray[np.float64]) -> Float32:
+    def held(self, scales: npt.NDArray[np.float64]) -> Float32:
         with np.errstate(over="ignore"):
             bits = scales.astype(np.float32).astype(self.dtype).view(np.uint16)
         low = bits.view(self.dtype).astype(np.float64) < scales
-        return self._held((bits + low).astype(np.uint16))
+        return self._float((bits + low).astype(np.uint16))
 
-    def _held(self, bits: Raw) -> Float32:
+    def _float(self, bits: Raw) -> Float32:
         scales: Float32 = bits.view(self.dtype).astype(np.float32)
         return scales
 
@@ -121,7 +127,26 @@ class ReciprocalEntry(Bf16Entry):
         return usable
 
 
-ENTRIES: dict[str, EntryCodec] = {kind.name: kind() for kind in (ReciprocalEntry, Bf16Entry, Fp16Entry)}
+class Fp32Entry(EntryCodec):
+    """A float32: the scale times the tensor's factor (`Scales.factor`), both rounded to nearest."""
+
+    name = "fp32"
+    width = 32
+    raw_dtype = np.uint32
+    nearest = True
+
+    def _encode(self, scales: Float32) -> Raw:
+        return np.array(scales, np.float32, order="C").view(np.uint32)
+
+    def decode(self, raw: Raw) -> Float32:
+        return np.array(raw, np.uint32, order="C").view(np.float32)
+
+    def held(self, scales: npt.NDArray[np.float64]) -> Float32:
+        with np.errstate(over="ignore"):
+            return scales.astype(np.float32)
+
+
+ENTRIES: dict[str, EntryCodec] = {kind.name: kind() for kind in (ReciprocalEntry, Bf16Entry, Fp16Entry, Fp32Entry)}
 
 
 def entry_codec(name: str) -> EntryCodec:
@@ -129,6 +154,12 @@ def entry_codec(name: str) -> EntryCodec:
     if name not in ENTRIES:
         raise LayoutError("unknown scale entry", expected=" | ".join(ENTRIES), found=name)
     return ENTRIES[name]
+
+
+def float32_of(number: float) -> float:
+    """The float32 nearest to a number."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(number))
 
 
 @dataclass(frozen=True)
@@ -140,21 +171,51 @@ class Scales:
     divisor : what the largest magnitude is divided by to give the scale
     shared : the largest magnitude is that of the whole row, so that all entries of a row are equal and no build can tell
         them apart (one class); otherwise that of the group
+    factor : an entry is float32(scale * factor); one float32 per tensor, 1 for all entries but fp32
+    zero : the scale where all values are 0; likewise
     """
 
     entry: str
     group: int
     divisor: float
     shared: bool
+    factor: float = 1.0
+    zero: float = 1.0
 
     def __post_init__(self) -> None:
-        entry_codec(self.entry)
+        kind = entry_codec(self.entry)
         if not 1 <= self.group <= 1 << 31:
             raise LayoutError("columns of a scale entry out of range", expected="1 to 2**31", found=self.group)
         if not 1 <= self.divisor <= 255:
             raise LayoutError("divisor of the scale rule out of range", expected="1 to 255", found=self.divisor)
         object.__setattr__(self, "divisor", float(self.divisor))
+        for name in ("factor", "zero"):
+            number = float32_of(getattr(self, name))
+            if not (isfinite(number) and number > 0):
+                raise LayoutError(f"{name} of the scale rule out of range", expected="above 0", found=number)
+            if number != 1 and not kind.nearest:
+                raise LayoutError(f"{name} of a scale entry of {self.entry}", expected=1.0, found=number)
+            object.__setattr__(self, name, number)
 
     def groups(self, cols: int) -> int:
         """Entries of a row of `cols` elements."""
         return -(-cols // self.group)
+
+    def encode(self, scales: Float32) -> Raw:
+        """Entries of scales, same shape. Raises ScaleRefused as `EntryCodec.encode` does."""
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            return entry_codec(self.entry).encode(scales if self.factor == 1 else scales * np.float32(self.factor))
+
+    def decode(self, raw: Raw) -> Float32:
+        """The scales of entries, same shape; where a factor is rounded away, the nearest that has this very entry."""
+        entries = entry_codec(self.entry).decode(raw)
+        if self.factor == 1:
+            return entries
+        factor = np.float32(self.factor)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = entries / factor
+            for toward in (np.float32(0), np.float32(np.inf)):
+                other = np.nextafter(entries / factor, toward)
+                found = np.where((found * factor != entries) & (other * factor == entries), other, found)
+        scales: Float32 = found
+        return scales

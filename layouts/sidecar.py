@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import tomli_w
 
-from layouts.algebra import Piece, parse_piece
+from layouts.algebra import parse_piece
 from layouts.atomic import write_beside
-from layouts.errors import LayoutError, SidecarError
+from layouts.bias import Bias
+from layouts.copies import parse_rect
+from layouts.errors import SidecarError
+from layouts.fields import Kinds, Table, integers, naming, parsed, take
 from layouts.scales import Scales
 from layouts.stored import Copy, EngineLayout, Plane, StoredTensor
 
-FORMAT = 2
+FORMAT = 3
 MAX_BYTES = 1 << 20
-
-Table = dict[str, Any]
-Kinds = dict[str, type]
+_FP32_SCALES: Kinds = {"factor": float, "zero": float}
 
 
 def dump_layout(layout: EngineLayout) -> str:
@@ -33,6 +32,7 @@ def dump_layout(layout: EngineLayout) -> str:
             "blob": layout.blob,
             "blob_bytes": layout.blob_bytes,
             "blob_offset": layout.blob_offset,
+            **({"outside": layout.outside} if layout.outside else {}),
             "tensor": [_tensor_table(tensor) for tensor in layout.tensors],
         },
         multiline_strings=False,
@@ -77,16 +77,35 @@ def read_layout(path: Path) -> EngineLayout:
 
 def _tensor_table(tensor: StoredTensor) -> Table:
     table: Table = {"name": tensor.name, "shape": list(tensor.shape), "codec": tensor.codec}
+    if tensor.dims:
+        table |= {"dims": list(tensor.dims), "order": list(tensor.order)}
     if tensor.folded:
         table["folded"] = tensor.folded
     if tensor.scales is not None:
-        table["scales"] = asdict(tensor.scales)
+        table["scales"] = _scales_table(tensor.scales)
+    if tensor.bias is not None:
+        table["bias"] = asdict(tensor.bias) | {"factor": _shortest(tensor.bias.factor)}
     return table | {"copy": [_copy_table(copy) for copy in tensor.copies]}
 
 
+def _scales_table(scales: Scales) -> Table:
+    table = asdict(scales) | {"factor": _shortest(scales.factor), "zero": _shortest(scales.zero)}
+    return {key: value for key, value in table.items() if scales.entry == "fp32" or key not in _FP32_SCALES}
+
+
+def _shortest(number: float) -> float:
+    """The number of fewest digits that is rounded to this float32."""
+    return float(str(np.float32(number)))
+
+
 def _copy_table(copy: Copy) -> Table:
-    entries = {} if copy.entries is None else {"entries": [str(piece) for piece in copy.entries.pieces]}
-    return {"name": copy.name, **entries, "plane": [_plane_table(plane) for plane in copy.planes]}
+    table: Table = {"name": copy.name}
+    if copy.absent:
+        table["absent"] = [str(rect) for rect in copy.absent]
+    for key, beside in (("entries", copy.entries), ("bias", copy.bias)):
+        if beside is not None:
+            table[key] = [str(piece) for piece in beside.pieces]
+    return table | {"plane": [_plane_table(plane) for plane in copy.planes]}
 
 
 def _plane_table(plane: Plane) -> Table:
@@ -108,84 +127,67 @@ def _parse(text: str) -> Table:
 
 
 def _engine(table: Table) -> EngineLayout:
-    (version,) = _take({key: value for key, value in table.items() if key == "format"}, "", format=int)
+    (version,) = take({key: value for key, value in table.items() if key == "format"}, "", format=int)
     if version != FORMAT:
         raise SidecarError("unknown version", where="format", expected=FORMAT, found=version)
-    _, kind, blob, blob_bytes, blob_offset, tensors = _take(
-        table, "", format=int, kind=str, blob=str, blob_bytes=int, blob_offset=int, tensor=list
+    _, kind, blob, blob_bytes, blob_offset, tensors, outside = take(
+        table, "", {"outside": str}, format=int, kind=str, blob=str, blob_bytes=int, blob_offset=int, tensor=list
     )
+    if outside == "":
+        raise SidecarError("not a SHA-256", where="outside", found="''")
     read = tuple(_tensor(item, f"tensor[{i}]") for i, item in enumerate(tensors))
-    with _naming("layout"):
-        return EngineLayout(kind, blob, blob_bytes, read, blob_offset)
+    with naming("layout"):
+        return EngineLayout(kind, blob, blob_bytes, read, blob_offset, outside or "")
 
 
 def _tensor(table: Table, where: str) -> StoredTensor:
-    name, shape, codec, copies, scales, folded = _take(
-        table, where, {"scales": dict, "folded": str}, name=str, shape=list, codec=str, copy=list
+    optional: Kinds = {"scales": dict, "folded": str, "bias": dict, "dims": list, "order": list}
+    name, shape, codec, copies, scales, folded, bias, dims, order = take(
+        table, where, optional, name=str, shape=list, codec=str, copy=list
     )
     if len(shape) != 2 or not all(type(n) is int for n in shape):
         raise SidecarError("not a shape", where=f"{where}.shape", expected="[rows, cols]", found=shape)
     if folded == "":
         raise SidecarError("not a name", where=f"{where}.folded", found="''")
+    if dims == []:
+        raise SidecarError("not a shape", where=f"{where}.dims", found="[]")
+    axes = [integers(values or [], f"{where}.{key}") for key, values in (("dims", dims), ("order", order))]
     rule = None if scales is None else _scales(scales, f"{where}.scales")
+    beside = None if bias is None else _bias(bias, f"{where}.bias")
     read = tuple(_copy(item, f"{where}.copy[{i}]") for i, item in enumerate(copies))
-    with _naming(where):
-        return StoredTensor(name, (shape[0], shape[1]), codec, read, rule, folded or "")
+    with naming(where):
+        return StoredTensor(name, (shape[0], shape[1]), codec, read, rule, folded or "", beside, axes[0], axes[1])
 
 
 def _scales(table: Table, where: str) -> Scales:
-    entry, group, divisor, shared = _take(table, where, entry=str, group=int, divisor=float, shared=bool)
-    with _naming(where):
-        return Scales(entry, group, divisor, shared)
+    more = _FP32_SCALES if isinstance(table, dict) and table.get("entry") == "fp32" else {}
+    values = take(table, where, {}, entry=str, group=int, divisor=float, shared=bool, **more)
+    with naming(where):
+        return Scales(*values)
+
+
+def _bias(table: Table, where: str) -> Bias:
+    tensor, entry, factor, zero_point = take(table, where, tensor=str, entry=str, factor=float, zero_point=int)
+    with naming(where):
+        return Bias(tensor, entry, factor, zero_point)
 
 
 def _copy(table: Table, where: str) -> Copy:
-    name, planes, entries = _take(table, where, {"entries": list}, name=str, plane=list)
+    optional: Kinds = {"entries": list, "bias": list, "absent": list}
+    name, planes, entries, bias, absent = take(table, where, optional, name=str, plane=list)
     read = tuple(_plane(item, f"{where}.plane[{i}]") for i, item in enumerate(planes))
-    pieces = None if entries is None else _pieces(entries, f"{where}.entries")
-    with _naming(where):
-        return Copy(name, read, None if pieces is None else Plane(pieces))
+    beside = [
+        None if texts is None else parsed(texts, f"{where}.{key}", parse_piece)
+        for key, texts in (("entries", entries), ("bias", bias))
+    ]
+    rects = parsed(absent or [], f"{where}.absent", parse_rect)
+    with naming(where):
+        places = [None if pieces is None else Plane(pieces) for pieces in beside]
+        return Copy(name, read, places[0], places[1], rects)
 
 
 def _plane(table: Table, where: str) -> Plane:
-    low_bit, bits, bias, pieces = _take(table, where, low_bit=int, bits=int, bias=int, pieces=list)
-    read = _pieces(pieces, f"{where}.pieces")
-    with _naming(where):
+    low_bit, bits, bias, pieces = take(table, where, low_bit=int, bits=int, bias=int, pieces=list)
+    read = parsed(pieces, f"{where}.pieces", parse_piece)
+    with naming(where):
         return Plane(read, low_bit, bits, bias)
-
-
-def _pieces(texts: list[object], where: str) -> tuple[Piece, ...]:
-    return tuple(_piece(text, f"{where}[{i}]") for i, text in enumerate(texts))
-
-
-def _piece(text: object, where: str) -> Piece:
-    if not isinstance(text, str):
-        raise SidecarError("wrong type", where=where, expected="str", found=type(text).__name__)
-    with _naming(where):
-        return parse_piece(text)
-
-
-def _take(table: Table, where: str, optional: Kinds | None = None, **kinds: type) -> list[Any]:
-    """The values of exactly the named keys, each of exactly the named type; None for an optional one not there."""
-    if not isinstance(table, dict):
-        raise SidecarError("wrong type", where=where, expected="table", found=type(table).__name__)
-    prefix, known = f"{where}." if where else "", kinds | (optional or {})
-    for key in table.keys() - known.keys():
-        raise SidecarError("unknown key", where=f"{prefix}{key}", expected=" | ".join(known))
-    for key, kind in known.items():
-        if key not in table and key in kinds:
-            raise SidecarError("missing key", where=f"{prefix}{key}")
-        if key in table and type(table[key]) is not kind:
-            found = type(table[key]).__name__
-            raise SidecarError("wrong type", where=f"{prefix}{key}", expected=kind.__name__, found=found)
-    return [table.get(key) for key in known]
-
-
-@contextmanager
-def _naming(where: str) -> Iterator[None]:
-    """Turn what a layout object refuses into an error of the field it was read from."""
-    try:
-        yield
-    except LayoutError as error:
-        at = f"{where}: {error.where}" if error.where else where
-        raise SidecarError(error.reason, where=at, expected=error.expected, found=error.found) from error

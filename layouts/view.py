@@ -32,24 +32,20 @@ def read_plane(blob: Bytes, plane: Plane, shape: tuple[int, int], rows: slice | 
     LayoutError : rows the plane does not hold, an element outside the blob, elements that are neither whole bytes nor
         halves of bytes.
     """
-    start, stop = _range(rows, shape[0])
-    if not any(first <= start and stop <= end for first, end in plane.rows):
-        raise LayoutError("rows are not stored", expected=plane.rows, found=f"{start} to {stop}")
+    start, stop = _held(rows, shape[0], plane.rows)
     if plane.cols != shape[1]:
         raise LayoutError("plane and tensor differ in columns", expected=shape[1], found=plane.cols)
-    out: Raw = np.empty((stop - start, shape[1]), _field_dtype(plane))
-    for part in plane_parts(blob, plane, out, start):
-        part.load()
-    return out
+    return _load(blob, plane, start, np.empty((stop - start, shape[1]), _field_dtype(plane)))
 
 
 def read_encoded(blob: Bytes, stored: StoredTensor, copy: str | None = None, rows: slice | None = None) -> Encoded:
-    """What rows of one copy (the first by default) hold: integers and scale entries. Raises as `read_plane` does."""
+    """What rows of one copy (the first by default) hold: integers, scale and bias entries. Raises as `read_plane` does."""
     source = _copy(stored, copy)
-    dtype = raw_dtype(stored.codec)
+    start, stop = _held(rows, stored.shape[0], source.rows)
+    dtype, shape = raw_dtype(stored.codec), (stop - start, stored.shape[1])
 
     def part(plane: Plane) -> Raw:
-        fields = read_plane(blob, plane, stored.shape, rows)
+        fields = _load(blob, plane, start, np.empty(shape, _field_dtype(plane)))
         if plane.bias == 0 and plane.low_bit == 0:
             return fields.astype(dtype, copy=False)
         bits = (fields - fields.dtype.type(plane.bias)) & fields.dtype.type((1 << plane.bits) - 1)
@@ -57,10 +53,13 @@ def read_encoded(blob: Bytes, stored: StoredTensor, copy: str | None = None, row
         return shifted
 
     raw: Raw = reduce(np.bitwise_or, map(part, source.planes))
-    if stored.scales is None or source.entries is None:
-        return Encoded(raw)
-    groups = (stored.shape[0], stored.scales.groups(stored.shape[1]))
-    return Encoded(raw, read_plane(blob, source.entries, groups, rows))
+    for window in source.absent_windows(start, stop):
+        raw[window] = 0
+    beside = [
+        None if plane is None else read_plane(blob, plane, (stored.shape[0], plane.cols), rows)
+        for plane in (source.entries, source.bias)
+    ]
+    return Encoded(raw, beside[0], bias=beside[1])
 
 
 def read_tensor(blob: Bytes, stored: StoredTensor, copy: str | None = None, rows: slice | None = None) -> Float32:
@@ -69,12 +68,13 @@ def read_tensor(blob: Bytes, stored: StoredTensor, copy: str | None = None, rows
 
 
 def write_tensor(blob: Bytes, stored: StoredTensor, encoded: Encoded, row_start: int = 0) -> None:
-    """Write rows from `row_start` on, integers and scale entries, to every copy that holds any of them.
+    """Write rows from `row_start` on, integers, scale and bias entries, to every copy that holds any of them.
 
     Parameters
     ----------
     blob : writable
-    encoded : as `encode_rows` returns; raw `[rows, cols]`, entries `[rows, groups]` for integer codecs
+    encoded : as `encode_rows` returns; raw `[rows, cols]`, entries `[rows, groups]` for integer codecs,
+        bias `[rows, 1]` where the tensor has bias entries; what is absent from a copy is not written
 
     Raises
     ------
@@ -90,8 +90,16 @@ def write_tensor(blob: Bytes, stored: StoredTensor, encoded: Encoded, row_start:
 def _parts(blob: Bytes, copy: Copy, encoded: Encoded, row_start: int) -> Iterator[Part]:
     for plane in copy.planes:
         yield from plane_parts(blob, plane, _fields(plane, encoded.raw), row_start)
-    if copy.entries is not None and encoded.entries is not None:
-        yield from plane_parts(blob, copy.entries, _fields(copy.entries, encoded.entries), row_start)
+    for beside, fields in ((copy.entries, encoded.entries), (copy.bias, encoded.bias)):
+        if beside is not None and fields is not None:
+            yield from plane_parts(blob, beside, _fields(beside, fields), row_start)
+
+
+def _load(blob: Bytes, plane: Plane, start: int, out: Raw) -> Raw:
+    """Fill rows from `start` on with what the plane holds of them."""
+    for part in plane_parts(blob, plane, out, start):
+        part.load()
+    return out
 
 
 def _fields(plane: Plane, raw: Raw) -> Raw:
@@ -121,13 +129,21 @@ def _check_matrix(stored: StoredTensor, matrix: Raw, dtype: type, cols: int, wha
 def _check_entries(stored: StoredTensor, encoded: Encoded) -> None:
     if stored.scales is None:
         return
-    if encoded.entries is None:
-        raise LayoutError("no scale entries to write", where=stored.name)
     cols, dtype = stored.scales.groups(stored.shape[1]), entry_codec(stored.scales.entry).raw_dtype
-    _check_matrix(stored, encoded.entries, dtype, cols, "scale entries")
-    if len(encoded.entries) != len(encoded.raw):
-        expected, found = len(encoded.raw), len(encoded.entries)
-        raise LayoutError("scale entries of another number of rows", where=stored.name, expected=expected, found=found)
+    _check_beside(stored, encoded, encoded.entries, (dtype, cols), "scale entries")
+    if stored.bias is not None:
+        _check_beside(stored, encoded, encoded.bias, (np.uint32, 1), "bias entries")
+
+
+def _check_beside(
+    stored: StoredTensor, encoded: Encoded, entries: Raw | None, kind: tuple[type, int], what: str
+) -> None:
+    if entries is None:
+        raise LayoutError(f"no {what} to write", where=stored.name)
+    _check_matrix(stored, entries, *kind, what)
+    if len(entries) != len(encoded.raw):
+        expected, found = len(encoded.raw), len(entries)
+        raise LayoutError(f"{what} of another number of rows", where=stored.name, expected=expected, found=found)
 
 
 def _copy(stored: StoredTensor, name: str | None) -> Copy:
@@ -138,4 +154,11 @@ def _range(rows: slice | None, count: int) -> tuple[int, int]:
     start, stop = (0, count) if rows is None else (rows.start or 0, count if rows.stop is None else rows.stop)
     if (rows is not None and rows.step not in (None, 1)) or not 0 <= start <= stop <= count:
         raise LayoutError("rows outside the tensor", expected=f"0 to {count}", found=rows)
+    return start, stop
+
+
+def _held(rows: slice | None, count: int, ranges: tuple[tuple[int, int], ...]) -> tuple[int, int]:
+    start, stop = _range(rows, count)
+    if not any(first <= start and stop <= end for first, end in ranges):
+        raise LayoutError("rows are not stored", expected=ranges, found=f"{start} to {stop}")
     return start, stop

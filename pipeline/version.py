@@ -2,5 +2,5 @@
 
 import importlib.metadata
 
-OUTPUT_FORMAT = 2
+OUTPUT_FORMAT = 3
 TOOL = "engineset " + importlib.metadata.version("engineset")

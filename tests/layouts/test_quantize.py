@@ -36,7 +36,7 @@ def rules(draw: st.DrawFn) -> tuple[IntegerCodec, Scales]:
     kind = draw(st.sampled_from(sorted(INTEGERS)))
     group = draw(st.sampled_from([17, 36, 128, 256]))
     divisor = draw(st.sampled_from(DIVISORS[kind]))
-    return integer_codec(kind), Scales(draw(st.sampled_from(sorted(ENTRIES))), group, divisor, draw(st.booleans()))
+    return integer_codec(kind), Scales(draw(st.sampled_from(sorted(HALVES))), group, divisor, draw(st.booleans()))
 
 
 @st.composite

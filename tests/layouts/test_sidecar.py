@@ -22,7 +22,7 @@ SMALL = EngineLayout(
     "layer", "npu_params", 400, (StoredTensor("self_attn.q_proj.weight", (6, 5), "bf16", COPIES),), 1570
 )
 TEXT = """\
-format = 2
+format = 3
 kind = "layer"
 blob = "npu_params"
 blob_bytes = 400
@@ -140,11 +140,11 @@ def test_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("old", "new", "where", "reason"),
     [
-        ("format = 2", "format = 1", "format", "unknown version"),
-        ("format = 2", "format = true", "format", "wrong type"),
-        ("format = 2\n", "", "format", "missing key"),
-        ("format = 2", "format = 2\nextra = 3", "extra", "unknown key"),
-        ("format = 2", "format = = 2", None, "not TOML"),
+        ("format = 3", "format = 2", "format", "unknown version"),
+        ("format = 3", "format = true", "format", "wrong type"),
+        ("format = 3\n", "", "format", "missing key"),
+        ("format = 3", "format = 3\nextra = 3", "extra", "unknown key"),
+        ("format = 3", "format = = 2", None, "not TOML"),
         ('kind = "layer"', 'kind = "tail"', "layout", "unknown kind"),
         ("blob_bytes = 400", "blob_bytes = 4e2", "blob_bytes", "wrong type"),
         ("blob_bytes = 400", "blob_bytes = 200", "layout: self_attn.q_proj.weight", "piece outside the blob"),
@@ -183,7 +183,7 @@ def test_refusals_name_the_field(old: str, new: str, where: str | None, reason: 
         ("divisor = 127.0", "divisor = nan", r"tensor\[0\].scales", "out of range"),
         ("shared = true", "shared = 1", r"tensor\[0\].scales.shared", "wrong type"),
         ("shared = true", "shared = true\nmore = 1", r"tensor\[0\].scales.more", "unknown key"),
-        ('"reciprocal"', '"fp32"', r"tensor\[0\].scales", "unknown scale entry"),
+        ('"reciprocal"', '"fp64"', r"tensor\[0\].scales", "unknown scale entry"),
         ('"reciprocal"', '"bf16"', r"tensor\[0\]: up: decode", "another shape"),
         ('codec = "s8"', 'codec = "bf16"', r"tensor\[0\]: up", "integer codecs have scales"),
         ('codec = "s8"', 'codec = "s8"\nfolded = ""', r"tensor\[0\].folded", "not a name"),
@@ -212,12 +212,12 @@ def test_integers_without_entries_are_refused() -> None:
 @pytest.mark.parametrize("text", ['pieces = ["at 0,0  [1,', "pieces = [3]", "pieces = 3", 'copy = "x"', "plane = [7]"])
 def test_other_types_are_refused(text: str) -> None:
     with pytest.raises(SidecarError):
-        load_layout('format=2\nkind="layer"\nblob="b"\nblob_bytes=9\nblob_offset=0\n[[tensor]]\n' + text)
+        load_layout('format=3\nkind="layer"\nblob="b"\nblob_bytes=9\nblob_offset=0\n[[tensor]]\n' + text)
 
 
 def test_nested_tables_must_be_tables() -> None:
     with pytest.raises(SidecarError, match=r"tensor\[0\]: wrong type"):
-        load_layout('format=2\nkind="layer"\nblob="b"\nblob_bytes=9\nblob_offset=0\ntensor=[3]')
+        load_layout('format=3\nkind="layer"\nblob="b"\nblob_bytes=9\nblob_offset=0\ntensor=[3]')
     text = TEXT.replace('    "at 4,0  [2,5]  rows 2:16  cols 5:64  width 16  base 1600",', "    3,")
     with pytest.raises(SidecarError, match=r"plane\[0\].pieces\[0\]: wrong type"):
         load_layout(text)

@@ -138,7 +138,7 @@ def test_copy_refusals() -> None:
 )
 def test_plane_refusals(places: list[tuple[int, int, Layout]], reason: str) -> None:
     with pytest.raises(LayoutError, match=reason):
-        plane(*places)
+        Copy("decode", (plane(*places),))
 
 
 def test_plane_field_refusals() -> None:

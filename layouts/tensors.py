@@ -1,0 +1,168 @@
+"""A tensor, every place that it is stored in, and the way from an array of any shape to the matrix that is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from layouts.algebra import Layout
+from layouts.bias import ENTRY_WIDTH, Bias
+from layouts.codecs import codec
+from layouts.copies import Copy, Plane
+from layouts.errors import LayoutError
+from layouts.integers import INTEGERS
+from layouts.names import check_count, check_name
+from layouts.scales import Scales, entry_codec
+
+MAX_AXES = 8
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor and every place it is stored in; the first copy is complete.
+
+    Parameters
+    ----------
+    shape : (rows, cols), (1, n) for a vector
+    scales : of integer codecs, and of no other
+    folded : the norm of this engine whose gain is multiplied into the columns before they are quantized, "" for none
+    bias : how the copies store a bias beside the integers; None where they do not
+    dims : shape of the source array where that is neither (rows, cols) nor (n,)
+    order : permutation of its axes: the stored matrix is `array.transpose(order).reshape(shape)`
+
+    Raises
+    ------
+    LayoutError : a plane outside the shape, planes that do not make up the codec's integer, an incomplete first copy,
+        scale or bias entries that the tensor does not have or that do not fit it, axes that do not give the shape
+    """
+
+    name: str
+    shape: tuple[int, int]
+    codec: str
+    copies: tuple[Copy, ...]
+    scales: Scales | None = None
+    folded: str = ""
+    bias: Bias | None = None
+    dims: tuple[int, ...] = ()
+    order: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if self.folded:
+            check_name(self.folded)
+        if (self.scales is not None) != (self.codec in INTEGERS):
+            raise LayoutError("integer codecs have scales, others have none", where=self.name, found=self.codec)
+        width = INTEGERS[self.codec].width if self.codec in INTEGERS else codec(self.codec).width
+        self._check_axes()
+        check_count("copies", self.name, len(self.copies), 16)
+        if len({copy.name for copy in self.copies}) != len(self.copies):
+            raise LayoutError("two copies of one name", where=self.name)
+        for copy in self.copies:
+            self._check_copy(copy, width)
+        if self.copies[0].rows != ((0, self.shape[0]),):
+            found = self.copies[0].rows
+            raise LayoutError("first copy lacks rows", where=self.name, expected=f"0 to {self.shape[0]}", found=found)
+        self._check_bias()
+
+    @property
+    def source_shape(self) -> tuple[int, ...]:
+        """Shape of the source array; of a tensor of one row (n,) unless `dims` says otherwise."""
+        return self.dims or (self.shape if self.shape[0] > 1 else self.shape[1:])
+
+    def copy(self, name: str) -> Copy:
+        """Raises LayoutError for an unknown name."""
+        for copy in self.copies:
+            if copy.name == name:
+                return copy
+        known = " | ".join(copy.name for copy in self.copies)
+        raise LayoutError("no such copy", where=self.name, expected=known, found=name)
+
+    def layouts(self) -> Iterator[Layout]:
+        """Every layout of every plane, of the scale entries and of the bias entries of every copy."""
+        for copy in self.copies:
+            for plane in copy.everything():
+                yield from (piece.layout for piece in plane.pieces)
+
+    def _check_axes(self) -> None:
+        if not self.dims and not self.order:
+            return
+        if len(self.dims) > MAX_AXES or sorted(self.order) != list(range(len(self.dims))):
+            raise LayoutError(
+                "not a permutation of the axes", where=self.name, expected=len(self.dims), found=self.order
+            )
+        if min(self.dims) < 1 or prod(self.dims) != prod(self.shape) or self.dims[self.order[0]] != self.shape[0]:
+            found = f"{list(self.dims)} in order {list(self.order)}"
+            raise LayoutError("axes do not give the shape", where=self.name, expected=list(self.shape), found=found)
+
+    def _check_copy(self, copy: Copy, width: int) -> None:
+        at = f"{self.name}: {copy.name}"
+        if copy.cols != self.shape[1] or copy.rows[-1][1] > self.shape[0]:
+            found = [copy.rows[-1][1], copy.cols]
+            raise LayoutError("plane and tensor differ in shape", where=at, expected=list(self.shape), found=found)
+        bit = 0
+        for plane in sorted(copy.planes, key=lambda p: p.low_bit):
+            if plane.low_bit != bit:
+                found_bit = plane.low_bit
+                raise LayoutError("planes do not follow each other", where=at, expected=f"bit {bit}", found=found_bit)
+            bit += plane.bits
+        if bit != width:
+            raise LayoutError(f"planes do not make up {self.codec}", where=at, expected=f"{width} bits", found=bit)
+        self._check_entries(copy.entries, at)
+        if (copy.bias is None) != (self.bias is None):
+            raise LayoutError("bias entries without a bias, or a bias without entries", where=at)
+        if copy.bias is not None and (copy.bias.width, copy.bias.cols) != (ENTRY_WIDTH, 1):
+            found = [copy.bias.width, copy.bias.cols]
+            raise LayoutError("bias entries of another shape", where=at, expected=[ENTRY_WIDTH, 1], found=found)
+
+    def _check_entries(self, entries: Plane | None, at: str) -> None:
+        if (entries is None) != (self.scales is None):
+            raise LayoutError("scale entries without scales, or scales without entries", where=at)
+        if entries is None or self.scales is None:
+            return
+        expected = (entry_codec(self.scales.entry).width, self.scales.groups(self.shape[1]))
+        if (entries.width, entries.cols) != expected:
+            found = [entries.width, entries.cols]
+            raise LayoutError("scale entries of another shape", where=at, expected=list(expected), found=found)
+
+    def _check_bias(self) -> None:
+        if self.bias is None:
+            return
+        if self.scales is None or not (self.scales.shared or self.scales.groups(self.shape[1]) == 1):
+            raise LayoutError("bias entries need one scale for the row", where=self.name)
+        for copy in self.copies[1:] if self.bias.zero_point else ():
+            if any(_clipped(self.copies[0], rows) != _clipped(copy, rows) for rows in copy.rows):
+                reason = "copies lack different elements: their bias entries would differ"
+                raise LayoutError(reason, where=f"{self.name}: {copy.name}")
+
+
+def _clipped(copy: Copy, rows: tuple[int, int]) -> list[tuple[slice, slice]]:
+    return list(copy.absent_windows(*rows))
+
+
+def to_matrix(stored: StoredTensor, array: Array) -> Array:
+    """The stored matrix `[rows, cols]` of a source array.
+
+    Raises LayoutError for an array of another shape than `stored.source_shape`; of one row, [1, n] will do.
+    """
+    if array.shape != stored.source_shape and (stored.dims or array.shape != stored.shape):
+        expected, found = list(stored.source_shape), list(array.shape)
+        raise LayoutError("source of another shape", where=stored.name, expected=expected, found=found)
+    return (array.transpose(stored.order) if stored.order else array).reshape(stored.shape)
+
+
+def from_matrix(stored: StoredTensor, matrix: Array) -> Array:
+    """The source array, `stored.source_shape`, of a stored matrix. Raises LayoutError for one of another shape."""
+    if matrix.shape != stored.shape:
+        expected, found = list(stored.shape), list(matrix.shape)
+        raise LayoutError("matrix of another shape", where=stored.name, expected=expected, found=found)
+    if not stored.order:
+        return matrix.reshape(stored.source_shape)
+    axes = matrix.reshape([stored.dims[axis] for axis in stored.order])
+    return axes.transpose(np.argsort(stored.order))
