@@ -22,8 +22,8 @@ from layouts.simplest import Copies, simplest_copies
 from layouts.stored import Copy, EngineLayout, Plane, StoredTensor
 from layouts.view import read_encoded
 
-# A marker is the upper half of the stored float: where the element begins relative to its marker, and its width.
-CODEC_SHIFTS = {"fp32": -2, "bf16": 0, "bf16_truncated": 0}
+# A bf16 marker is the upper half of the stored float, an fp16 one is it: where the element begins relative to its marker.
+CODEC_SHIFTS = {"bf16": {"fp32": -2, "bf16": 0, "bf16_truncated": 0}, "fp16": {"fp16": 0}}
 MARKER_BITS = 16
 MAX_RUNS = 10
 SAMPLE_ROWS = 64
@@ -42,7 +42,7 @@ class FloatMarkers:
         """Rows of a tensor in a marker build, float32 `[rows, cols]`; a vector is one row."""
         tensor = next(tensor for tensor in self.tensors if tensor.name == name)
         bits = tensor.values(self.alphabet, build % 2, rows.start, rows.stop)
-        return codec("bf16").decode(bits.reshape(-1, tensor.grid[1]))
+        return codec(tensor.form).decode(bits.reshape(-1, tensor.grid[1]))
 
 
 def decode_float_engine(
@@ -76,8 +76,19 @@ def place_tensors(
     tensors: tuple[MarkedTensor, ...], seen: Sightings, first: int, confirming: Blob, known: ReadWeight
 ) -> tuple[StoredTensor, ...]:
     """Float tensors from the sightings of their elements, which are counted from `first`; raises as `decode_float_engine`."""
+    placed = place_copies(tensors, seen, first, MARKER_BITS)
+    return tuple(_with_codec(tensor, placed[tensor.name], confirming, known) for tensor in tensors)
+
+
+def place_copies(
+    tensors: tuple[MarkedTensor, ...], seen: Sightings, first: int, width: int
+) -> dict[str, dict[str, tuple[Piece, ...]]]:
+    """Tensor -> copy -> pieces, of elements of `width` bits that are counted from `first`.
+
+    Raises DecodeRefused for elements that are nowhere or in too many places, or whose places follow no layout.
+    """
     _check_all_seen(seen, tensors, first)
-    return tuple(_place(tensor, seen, first, confirming, known) for tensor in tensors)
+    return {tensor.name: _place(tensor, seen, first, width) for tensor in tensors}
 
 
 def _check_all_seen(seen: Sightings, tensors: tuple[MarkedTensor, ...], first: int) -> None:
@@ -108,29 +119,28 @@ def _tables(tensor: MarkedTensor, seen: Sightings, first: int) -> tuple[Int64, I
     return lowest, lowest if seen.highest is seen.lowest else seen.highest[span].reshape(tensor.grid)
 
 
-def _place(tensor: MarkedTensor, seen: Sightings, first: int, confirming: Blob, known: ReadWeight) -> StoredTensor:
+def _place(tensor: MarkedTensor, seen: Sightings, first: int, width: int) -> dict[str, tuple[Piece, ...]]:
     lowest, highest = _tables(tensor, seen, first)
     try:
-        copies = _fit_copies(tensor, lowest, highest)
+        return _fit_copies(tensor, lowest, highest, width)
     except FitRefused as error:
         raise DecodeRefused(f"no layout describes where it is stored: {error}", where=tensor.name) from None
-    return _with_codec(tensor, copies, confirming, known)
 
 
-def _fit_copies(tensor: MarkedTensor, lowest: Int64, highest: Int64) -> dict[str, tuple[Piece, ...]]:
-    """The complete copy and, for rows that are stored twice, the other one; pieces of the markers' own 16 bits."""
+def _fit_copies(tensor: MarkedTensor, lowest: Int64, highest: Int64, width: int) -> dict[str, tuple[Piece, ...]]:
+    """The complete copy and, for rows that are stored twice, the other one; pieces of the markers' own bits."""
     if lowest is highest:
-        return {DECODE: fit(lowest, MARKER_BITS)}
+        return {DECODE: fit(lowest, width)}
     twice = np.fromiter((np.count_nonzero(a != b) for a, b in zip(lowest, highest, strict=True)), np.int64, len(lowest))
     if not twice.any():
-        return {DECODE: fit(lowest, MARKER_BITS)}
+        return {DECODE: fit(lowest, width)}
     partly = (twice > 0) & (twice < tensor.grid[1])
     if partly.any():
         raise DecodeRefused("a row that is stored twice in part", where=f"{tensor.name}[{int(np.argmax(partly))}]")
     runs = _runs(twice > 0)
     if len(runs) > MAX_RUNS:
         raise DecodeRefused("too many separate runs of copied rows", where=tensor.name, found=len(runs))
-    complete, other = simplest_copies(len(runs), lambda choice: _split(lowest, highest, runs, choice))
+    complete, other = simplest_copies(len(runs), lambda choice: _split(lowest, highest, runs, width, choice))
     return {DECODE: complete, PREFILL: other}
 
 
@@ -140,7 +150,7 @@ def _runs(flags: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[tuple[int, 
     return [(int(start), int(stop)) for start, stop in edges.reshape(-1, 2)]
 
 
-def _split(lowest: Int64, highest: Int64, runs: list[tuple[int, int]], choice: tuple[bool, ...]) -> Copies:
+def _split(lowest: Int64, highest: Int64, runs: list[tuple[int, int]], width: int, choice: tuple[bool, ...]) -> Copies:
     """The fit in which the complete copy takes the higher places of the chosen runs and the lower ones elsewhere.
 
     The tables are changed for the while: rows of a run that take the higher places are exchanged.
@@ -151,9 +161,9 @@ def _split(lowest: Int64, highest: Int64, runs: list[tuple[int, int]], choice: t
         rest = [
             Piece(piece.row + start, piece.col, piece.layout)
             for start, stop in runs
-            for piece in fit(highest[start:stop], MARKER_BITS)
+            for piece in fit(highest[start:stop], width)
         ]
-        return [fit(lowest, MARKER_BITS), tuple(rest)]
+        return [fit(lowest, width), tuple(rest)]
     finally:
         _exchange(lowest, highest, exchanged)
 
@@ -172,19 +182,20 @@ def _with_codec(
     """The first codec under which the complete copy of the confirming build holds the known weights."""
     rows = slice(0, min(SAMPLE_ROWS, tensor.grid[0]))
     weights = known(tensor.name, rows)
-    for name in CODEC_SHIFTS:
+    shifts = CODEC_SHIFTS[tensor.form]
+    for name, shift in shifts.items():
         try:
-            stored = _as_codec(tensor, copies, name)
+            stored = _as_codec(tensor, copies, name, 8 * shift)
             found = read_encoded(confirming, stored, rows=rows).raw
         except LayoutError:  # under this codec the elements would overlap or leave the blob
             continue
         if np.array_equal(found, codec(name).encode(weights)):
             return stored
-    raise DecodeRefused("no codec explains the confirming build", where=tensor.name, expected=" or ".join(CODEC_SHIFTS))
+    raise DecodeRefused("no codec explains the confirming build", where=tensor.name, expected=" or ".join(shifts))
 
 
-def _as_codec(tensor: MarkedTensor, copies: dict[str, tuple[Piece, ...]], name: str) -> StoredTensor:
-    width, shift = codec(name).width, 8 * CODEC_SHIFTS[name]
+def _as_codec(tensor: MarkedTensor, copies: dict[str, tuple[Piece, ...]], name: str, shift: int) -> StoredTensor:
+    width = codec(name).width
     planes = {
         copy: Plane(
             tuple(replace(p, layout=replace(p.layout, base=p.layout.base + shift, width=width)) for p in pieces)

@@ -1,7 +1,7 @@
 """Marker builds for float engines: every element of an engine carries its own number, in two builds.
 
-The values are bf16 and exact. An alphabet of m values gives m * (m - 1) pairs (a, b) with a != b: element n holds a in build 0
-and b in build 1. No element has the same value in both builds, so bytes that do not depend on weights never match.
+The values are bf16 (or fp16: `MarkedTensor.form`) and exact. An alphabet of m values gives m * (m - 1) pairs (a, b) with
+a != b: element n holds a in build 0 and b in build 1. No element has the same value in both builds, so bytes that do not depend on weights never match.
 
 High bytes of the alphabet come from one set H, low bytes from its complement. A 16-bit read that straddles two stored
 values therefore never lies in the alphabet, at either byte phase and next to any constant: every hit is an element.
@@ -20,6 +20,7 @@ from layouts.errors import DecodeRefused
 
 BUILDS = 2
 MIDDLE = 0x3F  # high byte of 0.5 .. 1.99
+FP16_MIDDLE = 0x3C  # of 1 .. 1.25 in fp16, where high bytes 0x04 to 0x7B are normal numbers
 LEAST, MOST = 25, 60  # exponent pairs on both sides together: 50 to 120 exponents
 
 U16 = npt.NDArray[np.uint16]
@@ -35,7 +36,7 @@ ENCODED = 1 << 17
 
 @dataclass(frozen=True)
 class Alphabet:
-    """bf16 values with `pairs` neighbouring exponent pairs, both signs: around 1.0, or from high byte `lowest` on."""
+    """16-bit floats with `pairs` neighbouring exponent pairs, both signs: around 1.0, or from high byte `lowest` on."""
 
     pairs: int
     lowest: int | None = None
@@ -62,7 +63,7 @@ class Alphabet:
         return len(self.values) * (len(self.values) - 1)
 
     def encode(self, numbers: Numbers, build: int) -> U16:
-        """bf16 bits of the elements with these numbers, in build 0 or 1."""
+        """Bits of the elements with these numbers, in build 0 or 1."""
         first, second = np.divmod(numbers, numbers.dtype.type(len(self.values) - 1))
         if build == 0:
             return self.values[first]
@@ -83,25 +84,30 @@ VECTOR_ALPHABET = Alphabet(14, PLUS_ONE_SAFE)
 """40 million elements, enough for the vectors of an integer engine."""
 
 
-def choose_alphabet(elements: int, lowest: int | None = None) -> Alphabet:
-    """The smallest alphabet, of 50 exponents or more, that numbers so many elements.
+def choose_alphabet(elements: int, lowest: int | None = None, middle: int = MIDDLE) -> Alphabet:
+    """The smallest alphabet, of 50 exponents or more, that numbers so many elements; around `middle`, or from `lowest` on.
 
     Raises DecodeRefused when two builds cannot.
     """
     for pairs in range(LEAST, MOST + 1):
-        if Alphabet(pairs, lowest).capacity >= elements:
-            return Alphabet(pairs, lowest)
+        alphabet = Alphabet(pairs, middle - pairs // 2 if lowest is None else lowest)
+        if alphabet.capacity >= elements:
+            return alphabet
     limit = Alphabet(MOST).capacity
     raise DecodeRefused("too many elements for two builds", expected=f"at most {limit}", found=elements)
 
 
 @dataclass(frozen=True)
 class MarkedTensor:
-    """A tensor of an engine and the number of its first element; the rest follow in row-major order."""
+    """A tensor of an engine and the number of its first element; the rest follow in row-major order.
+
+    `form` is the codec in which the compiler sees the markers: where it stores fp16 it has to be fp16, else bf16.
+    """
 
     name: str
     shape: tuple[int, ...]
     first: int
+    form: str = "bf16"
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -114,7 +120,7 @@ class MarkedTensor:
         return rows * cols
 
     def values(self, alphabet: Alphabet, build: int, start: int, stop: int) -> U16:
-        """bf16 bits of rows `start:stop` (all of a vector) in a build."""
+        """Bits of rows `start:stop` (all of a vector) in a build."""
         rows, cols = self.grid
         first, last = (start, min(stop, rows)) if len(self.shape) == 2 else (0, 1)
         values = np.empty((last - first) * cols, np.uint16)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
@@ -83,7 +82,7 @@ class Toy:
             seed = sum(name.encode())
             return np.random.default_rng(seed).normal(size=marked.grid).astype(np.float32)
         bits = marked.values(self.alphabet, build, 0, marked.grid[0]).reshape(marked.grid)
-        values: Float32 = bits.view(ml_dtypes.bfloat16).astype(np.float32)
+        values: Float32 = codec(marked.form).decode(bits)
         return values
 
     def element(self, name: str, row: int, col: int, copy: int = 0) -> int:

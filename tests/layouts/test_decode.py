@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from layouts.codecs import codec
 from layouts.confirm import confirm
 from layouts.errors import DecodeRefused
+from layouts.markers import FP16_MIDDLE, choose_alphabet, number_tensors
 from layouts.sidecar import dump_layout
-from tests.helpers.marked import DOWN, FREE, NORM, UP, Toy, toy_layout
+from tests.helpers.marked import DOWN, FREE, NORM, SHAPES, UP, Toy, toy_layout
 
 
 @pytest.mark.parametrize("kind", ["bf16", "bf16_truncated", "fp32"])
@@ -22,6 +25,24 @@ def test_tensors_may_have_different_codecs() -> None:
     mixed = toy_layout("fp32", "bf16")
     toy = Toy(mixed)
     assert dump_layout(toy.decode()) == dump_layout(mixed)
+
+
+def test_fp16_markers_beside_bf16_ones() -> None:
+    """As in engines that hold fp16 matrices and fp32 biases: one numbering, one search."""
+    mixed = toy_layout("fp16", "fp32")
+    numbered = number_tensors(SHAPES.items())
+    marked = tuple(replace(tensor, form="bf16" if tensor.name == NORM else "fp16") for tensor in numbered)
+    toy = Toy(mixed, marked, choose_alphabet(1000, middle=FP16_MIDDLE))
+    assert dump_layout(toy.decode()) == dump_layout(mixed)
+
+
+@pytest.mark.parametrize("elements", [1000, 150_000_000, 266_000_000])
+def test_values_of_fp16_alphabets_are_normal_numbers(elements: int) -> None:
+    values = choose_alphabet(elements, middle=FP16_MIDDLE).values
+    for kind in ("fp16", "bf16"):
+        magnitudes = np.abs(codec(kind).decode(values).astype(np.float64))
+        assert np.isfinite(magnitudes).all()
+        assert magnitudes.min() >= 2.0**-14 if kind == "fp16" else 2.0**-126
 
 
 def blank(toy: Toy, name: str, row: int, cols: slice, build: int = 0) -> None:
