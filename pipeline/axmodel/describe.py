@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from pipeline.axmodel.extra_data import KEY, read_extra_data
 from pipeline.axmodel.walk import Engine, EngineIo, ShapeGroup, walk_engine
 
 
@@ -19,13 +20,15 @@ def describe_engine(engine: Engine) -> dict[str, Any]:
         "weights": engine.weights.name,
         "groups": [_group(group) for group in engine.groups],
         "blobs": [{"name": blob.name, "offset": blob.offset, "bytes": blob.size} for blob in engine.blobs],
+        KEY: read_extra_data(engine.metadata),
     }
 
 
 def _group(group: ShapeGroup) -> dict[str, Any]:
     return {
         "name": group.name,
-        "microcode": group.microcode.name,
+        "microcode": [blob.name for blob in group.microcode],
+        "weights": [blob.name for blob in group.weights],
         "inputs": [_io(io) for io in group.inputs],
         "outputs": [_io(io) for io in group.outputs],
     }

@@ -20,9 +20,15 @@ DATA_TYPES = {
 }  # fmt: skip
 
 
+TYPED_DATA = {4: "float_data", 5: "int32_data", 6: "string_data", 7: "int64_data", 10: "double_data", 11: "uint64_data"}
+
+
 @dataclass(frozen=True)
 class Initializer:
-    """A tensor of the graph: where its `raw_data` lies in the file, in bytes. `external` when it lies elsewhere."""
+    """A tensor of the graph: where its `raw_data` lies in the file, in bytes.
+
+    `external` when its data lies in another file; `typed` names the field that holds its data where that is not `raw_data`.
+    """
 
     name: str
     data_type: int
@@ -30,6 +36,7 @@ class Initializer:
     offset: int
     size: int
     external: bool
+    typed: str = ""
 
 
 @dataclass(frozen=True)
@@ -42,12 +49,20 @@ class ValueInfo:
 
 
 @dataclass(frozen=True)
+class Attribute:
+    """An attribute: its strings, not decoded (`s`, or the items of `strings`), and the field numbers that it has."""
+
+    strings: tuple[Field, ...]
+    numbers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Node:
     name: str
     op_type: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    attributes: dict[str, str | int]
+    attributes: dict[str, Attribute]
 
 
 def _integers(data: Buffer, field: Field, where: str) -> list[int]:
@@ -68,8 +83,8 @@ def _signed(value: int) -> int:
 
 
 def initializer(data: Buffer, start: int, stop: int, where: str) -> Initializer:
-    """TensorProto: dims 1, data_type 2, name 8, raw_data 9, external_data 13, data_location 14."""
-    name, data_type, dims, offset, size, external = "", 0, [], start, 0, False
+    """TensorProto: dims 1, data_type 2, name 8, raw_data 9, external_data 13, data_location 14; other data 4 to 11."""
+    name, data_type, dims, offset, size, external, typed = "", 0, [], start, 0, False, ""
     for field in fields(data, start, stop, where):
         if field.number == 1:
             dims += _integers(data, field, where)
@@ -81,7 +96,9 @@ def initializer(data: Buffer, start: int, stop: int, where: str) -> Initializer:
             offset, size = field.start, field.value
         elif field.number == 13 or (field.number == 14 and field.value == 1):
             external = True
-    return Initializer(name, data_type, tuple(dims), offset, size, external)
+        elif field.number in TYPED_DATA:
+            typed = TYPED_DATA[field.number]
+    return Initializer(name, data_type, tuple(dims), offset, size, external, typed)
 
 
 def value_info(data: Buffer, start: int, stop: int, where: str) -> ValueInfo:
@@ -120,7 +137,7 @@ def _dimension(data: Buffer, field: Field, where: str) -> int:
 def node(data: Buffer, start: int, stop: int, where: str) -> Node:
     """NodeProto: input 1, output 2, name 3, op_type 4, attribute 5."""
     name, op_type, inputs, outputs = "", "", [], []
-    attributes: dict[str, str | int] = {}
+    attributes: dict[str, Attribute] = {}
     for field in fields(data, start, stop, where):
         if field.number == 1:
             inputs.append(text(data, field, where))
@@ -136,15 +153,13 @@ def node(data: Buffer, start: int, stop: int, where: str) -> Node:
     return Node(name, op_type, tuple(inputs), tuple(outputs), attributes)
 
 
-def _attribute(data: Buffer, field: Field, where: str) -> tuple[str, str | int]:
-    """AttributeProto: name 1, i 3, s 4; other kinds do not occur in engines and read as 0."""
-    key, value = "", 0
-    result: str | int = value
-    for part in fields(data, field.start, field.stop, where):
+def _attribute(data: Buffer, field: Field, where: str) -> tuple[str, Attribute]:
+    """AttributeProto: name 1, s 4, strings 9; values of other kinds are not read."""
+    if field.kind != LENGTH:
+        raise AxmodelError("an attribute is not a message", where=where, offset=field.start)
+    name, parts = "", list(fields(data, field.start, field.stop, where))
+    for part in parts:
         if part.number == 1:
-            key = text(data, part, where)
-        elif part.number == 3 and part.kind == VARINT:
-            result = _signed(part.value)
-        elif part.number == 4:
-            result = text(data, part, where)
-    return key, result
+            name = text(data, part, where)
+    strings = tuple(part for part in parts if part.number in (4, 9))
+    return name, Attribute(strings, tuple(sorted({part.number for part in parts})))

@@ -6,16 +6,19 @@ Blobs are found by following `npu_graph_info`, or the older `neu` attribute: nev
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pipeline.axmodel import onnx_fields as onnx
-from pipeline.axmodel.wire import LENGTH, fields, text
+from pipeline.axmodel.graph import Graph, Model, read_model
+from pipeline.axmodel.keys import attribute_text, node_keys
 from pipeline.container.mapped import Blob, Buffer, map_file
 from pipeline.errors import AxmodelError
 
 NEU_MODE = "neu mode"
+OUTPUTS_INFO = "outputs_info"
 
 
 @dataclass(frozen=True)
@@ -29,12 +32,15 @@ class EngineIo:
 
 @dataclass(frozen=True)
 class ShapeGroup:
-    """One "neu mode" node: its microcode blob, its weight blob (None where the microcode holds all), its io."""
+    """One "neu mode" node: its microcode blobs, one for each batch, its constant inputs, its io.
+
+    `weights` is empty where the microcode holds all (generation 1.1).
+    """
 
     index: int
     name: str
-    microcode: Blob
-    weights: Blob | None
+    microcode: tuple[Blob, ...]
+    weights: tuple[Blob, ...]
     inputs: tuple[EngineIo, ...]
     outputs: tuple[EngineIo, ...]
 
@@ -50,18 +56,33 @@ class Engine:
     generation: str
     groups: tuple[ShapeGroup, ...]
     blobs: tuple[Blob, ...]
+    metadata: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> tuple[Blob, ...]:
+        """The initializers that hold weights, in file order, without empty ones: what the groups name as constants, or their
+        microcode where none names any."""
+        constants = _once(blob for group in self.groups for blob in group.weights)
+        if not constants:
+            return _once(blob for group in self.groups for blob in group.microcode)
+        return tuple(blob for blob in constants if blob.size) or constants[:1]
 
     @property
     def weights(self) -> Blob:
-        """The one weight blob that every shape group shares."""
-        found = {group.weights or group.microcode for group in self.groups}
-        if len(found) != 1:
-            names = ", ".join(sorted(blob.name for blob in found))
-            raise AxmodelError("shape groups do not share one weight blob", file=self.path, found=names)
-        return found.pop()
+        """The one weight blob: the span from the first part's first byte to the last one's last byte."""
+        first, *others = self.parts
+        if not others:
+            return first
+        return Blob(f"{first.name}..{others[-1].name}", first.offset, others[-1].stop - first.offset)
 
     def microcode(self) -> tuple[Blob, ...]:
-        return tuple(group.microcode for group in self.groups if group.weights is not None)
+        """Blobs that hold microcode and no weights, in file order."""
+        found = _once(blob for group in self.groups for blob in group.microcode)
+        return tuple(blob for blob in found if blob not in self.parts)
+
+
+def _once(blobs: Iterable[Blob]) -> tuple[Blob, ...]:
+    return tuple(sorted(set(blobs), key=lambda blob: blob.offset))
 
 
 def walk_engine(path: Path) -> Engine:
@@ -76,115 +97,53 @@ def walk_engine(path: Path) -> Engine:
             raise error.in_file(path) from None
 
 
-@dataclass
-class _Graph:
-    nodes: list[onnx.Node]
-    initializers: dict[str, onnx.Initializer]
-    values: dict[str, onnx.ValueInfo]
-
-
 def _walk(path: Path, data: Buffer) -> Engine:
-    producer, doc, graphs = "", "", []
-    for field in fields(data, 0, len(data), "model"):
-        if field.number == onnx.MODEL_PRODUCER:
-            producer = text(data, field, "model.producer_name")
-        elif field.number == onnx.MODEL_DOC:
-            doc = text(data, field, "model.doc_string")
-        elif field.number == onnx.MODEL_GRAPH and field.kind == LENGTH:
-            graphs.append(field)
-    if len(graphs) != 1:
-        raise AxmodelError("not an engine", where="model.graph", expected="1 graph", found=len(graphs))
-    graph = _graph(data, graphs[0].start, graphs[0].stop)
-    nodes = [node for node in graph.nodes if node.op_type == NEU_MODE]
+    model = read_model(data)
+    nodes = [node for node in model.graph.nodes if node.op_type == NEU_MODE]
     if not nodes:
-        found = sorted({node.op_type for node in graph.nodes})[:5]
+        found = sorted({node.op_type for node in model.graph.nodes})[:5]
         raise AxmodelError("not an engine", where="graph.node", expected=f'a "{NEU_MODE}" node', found=found)
-    groups = tuple(_group(index, node, graph) for index, node in enumerate(nodes))
-    blobs = tuple(_blob(item) for item in graph.initializers.values() if item.size)
-    return Engine(path, len(data), producer, doc, _generation(nodes[0]), groups, blobs)
+    generations, groups = zip(*(_group(data, *item, model.graph) for item in enumerate(nodes)), strict=True)
+    return _engine(path, len(data), model, min(generations), groups)
 
 
-def _graph(data: Buffer, start: int, stop: int) -> _Graph:
-    graph = _Graph([], {}, {})
-    for field in fields(data, start, stop, "graph"):
-        if field.number == onnx.GRAPH_NODE:
-            graph.nodes.append(onnx.node(data, field.start, field.stop, f"graph.node[{len(graph.nodes)}]"))
-        elif field.number == onnx.GRAPH_INITIALIZER:
-            where = f"graph.initializer[{len(graph.initializers)}]"
-            found = onnx.initializer(data, field.start, field.stop, where)
-            if found.name in graph.initializers:
-                raise AxmodelError(f"two initializers are called {found.name!r}", where=where, offset=field.start)
-            _check_initializer(found)
-            graph.initializers[found.name] = found
-        elif field.number in (onnx.GRAPH_INPUT, onnx.GRAPH_OUTPUT):
-            value = onnx.value_info(data, field.start, field.stop, "graph.input/output")
-            graph.values[value.name] = value
-    return graph
+def _engine(path: Path, size: int, model: Model, generation: str, groups: tuple[ShapeGroup, ...]) -> Engine:
+    blobs = model.graph.blobs()
+    return Engine(path, size, model.producer, model.doc, generation, groups, blobs, model.metadata)
 
 
-def _check_initializer(found: onnx.Initializer) -> None:
-    """Dimensions must say what the data is; external data is not followed."""
-    where = f"initializer {found.name!r}"
-    if found.external:
-        raise AxmodelError("data outside the engine file is not read", where=where, offset=found.offset)
-    if found.data_type not in onnx.DATA_TYPES:
-        raise AxmodelError("unknown element type", where=where, offset=found.offset, found=found.data_type)
-    size = onnx.DATA_TYPES[found.data_type][1] // 8
-    for dim in found.dims:
-        size *= dim
-    if size != found.size and found.size:
-        raise AxmodelError(
-            "dims disagree with the data", where=where, offset=found.offset, expected=size, found=found.size
-        )
-
-
-def _blob(found: onnx.Initializer) -> Blob:
-    return Blob(found.name, found.offset, found.size)
-
-
-def _generation(node: onnx.Node) -> str:
-    if "npu_graph_info" not in node.attributes:
-        return "1.1"
-    return "1.6" if "DotNeuInputConst" in str(node.attributes["npu_graph_info"]) else "7.0"
-
-
-def _group(index: int, node: onnx.Node, graph: _Graph) -> ShapeGroup:
+def _group(data: Buffer, index: int, node: onnx.Node, graph: Graph) -> tuple[str, ShapeGroup]:
     where = f"node {node.name!r}"
-    if "npu_graph_info" in node.attributes:
-        microcode_key, weights_key = _keys(str(node.attributes["npu_graph_info"]), where)
-    else:
-        microcode_key, weights_key = str(node.attributes.get("neu", "")), None
-    return ShapeGroup(
+    keys = node_keys(data, node, graph)
+    declared = _declared_outputs(data, node)
+    return keys.generation, ShapeGroup(
         index,
         node.name,
-        _lookup(graph, microcode_key, where),
-        None if weights_key is None else _lookup(graph, weights_key, where),
-        tuple(_io(graph, name, where) for name in node.inputs if name in graph.values),
-        tuple(_io(graph, name, where) for name in node.outputs if name in graph.values),
+        tuple(graph.blob(name, where) for name in keys.microcode),
+        tuple(graph.blob(name, where) for name in keys.constants),
+        tuple(io for name in node.inputs for io in _io(graph, name, {}, where)),
+        tuple(io for name in node.outputs for io in _io(graph, name, declared, where)),
     )
 
 
-def _keys(info: str, where: str) -> tuple[str, str | None]:
-    where += " attribute npu_graph_info"
+def _declared_outputs(data: Buffer, node: onnx.Node) -> dict[str, EngineIo]:
+    """What `outputs_info` says: name -> [element type in the vendor's words, shape]; other entries are left out."""
+    if OUTPUTS_INFO not in node.attributes:
+        return {}
     try:
-        dotneus: Any = json.loads(info)["dotneus"]
-        microcode = dotneus[0]["neu_key"]
-        extra = [item["const_data_key"] for item in dotneus[0].get("extra_inputs", []) if "const_data_key" in item]
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError) as error:
-        raise AxmodelError(f"not the JSON of an NPU graph: {error!r}", where=where) from None
-    if not isinstance(microcode, str) or not all(isinstance(key, str) for key in extra):
-        raise AxmodelError("keys are not text", where=where)
-    return microcode, extra[0] if extra else None
+        info: Any = json.loads(attribute_text(data, node, OUTPUTS_INFO))
+        return {name: EngineIo(name, str(dtype), tuple(map(int, shape))) for name, (dtype, shape) in info.items()}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return {}
 
 
-def _lookup(graph: _Graph, key: str, where: str) -> Blob:
-    if key not in graph.initializers:
-        raise AxmodelError(f"names the initializer {key!r}, which is not in the file", where=where)
-    return _blob(graph.initializers[key])
-
-
-def _io(graph: _Graph, name: str, where: str) -> EngineIo:
-    value = graph.values[name]
+def _io(graph: Graph, name: str, declared: dict[str, EngineIo], where: str) -> list[EngineIo]:
+    """The value, as the graph declares it or else the node; nothing for an initializer or for a value nobody declares."""
+    if name in graph.initializers:
+        return []
+    value = graph.values.get(name)
+    if value is None or not value.data_type:
+        return [declared[name]] if name in declared else []
     if value.data_type not in onnx.DATA_TYPES:
         raise AxmodelError(f"io {name!r} has an unknown element type", where=where, found=value.data_type)
-    return EngineIo(name, onnx.DATA_TYPES[value.data_type][0], value.dims)
+    return [EngineIo(name, onnx.DATA_TYPES[value.data_type][0], value.dims)]

@@ -104,9 +104,9 @@ def _walk(path: Path, data: Buffer) -> RknnEngine:
         raise RknnError("not an engine", where="root", offset=root.at, expected="1 graph", found=len(graphs))
     tensors = tuple(_tensor(table, buffers) for table in graphs[0].tables(_GRAPH_TENSORS, "tensor"))
     operators = tuple(_operator(table, tensors) for table in graphs[0].tables(_GRAPH_OPERATORS, "operator"))
-    texts = [root.text(index) for index in (_ROOT_COMPILER, _ROOT_TARGET, _ROOT_SOURCE)]
-    info = _info(data, BODY + length)
-    return RknnEngine(path, len(data), version, *texts, Blob("body", BODY, length), tensors, operators, info)
+    compiler, target, source = (root.text(index) for index in (_ROOT_COMPILER, _ROOT_TARGET, _ROOT_SOURCE))
+    body, info = Blob("body", BODY, length), _info(data, BODY + length)
+    return RknnEngine(path, len(data), version, compiler, target, source, body, tensors, operators, info)
 
 
 def _tensor(table: Table, buffers: list[Blob]) -> RknnTensor:

@@ -111,7 +111,7 @@ FAULTS = {
     "no weights": (container([neu(npu_graph_info=INFO)], [blob("m", b"m")]), "'w', which is not in the file"),
     "no microcode": (container([neu(npu_graph_info=INFO)], [blob("w", b"w")]), "'m', which is not in the file"),
     "old key absent": (container([neu(neu="gone")], [blob("w", b"w")]), "'gone', which is not"),
-    "no attribute": (container([neu()], [blob("w", b"w")]), "'', which is not in the file"),
+    "no attribute": (container([neu()], [blob("w", b"w")]), "found no attributes"),
     "no engine node": (container([], [blob("w", b"w")]), 'expected a "neu mode" node'),
     "no graph": (onnx.ModelProto(producer_name="x"), "expected 1 graph, found 0"),
 }

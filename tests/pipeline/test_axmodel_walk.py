@@ -16,9 +16,9 @@ from pipeline.axmodel.describe import describe_directory
 from pipeline.axmodel.walk import Engine, walk_engine
 from pipeline.checkpoint.noise import NoiseCheckpoint
 from pipeline.container.blob import read_blob, weight_blob
-from pipeline.errors import AxmodelError, ContainerError, MissingFileError
+from pipeline.errors import ContainerError, MissingFileError
 from pipeline.toolchain.reference import compile_model
-from tests.helpers.containers import blob, container, graph_info, neu, save, small
+from tests.helpers.containers import blob, graph_info, save, small
 from tests.helpers.engines import ARCHITECTURES, small_options
 from tests.helpers.tiny import tiny_config
 
@@ -108,34 +108,6 @@ def models(draw: st.DrawFn) -> onnx.ModelProto:
 def test_walk_of_any_model_agrees_with_onnx(tmp_path_factory: pytest.TempPathFactory, model: onnx.ModelProto) -> None:
     path = save(model, tmp_path_factory.getbasetemp() / "any.axmodel")
     agree(walk_engine(path), model, path.read_bytes())
-
-
-def test_generation_1_1_keeps_everything_in_one_initializer(tmp_path: Path) -> None:
-    model = container([neu(neu="npu_0_data")], [blob("npu_0_data", b"all of it")])
-    engine = walk_engine(save(model, tmp_path / "old.axmodel"))
-    agree(engine, model, engine.path.read_bytes())
-    assert engine.generation == "1.1"
-    assert engine.weights.name == "npu_0_data"
-    assert engine.groups[0].weights is None
-    assert engine.microcode() == ()
-
-
-def test_generation_1_6_names_its_constant_input(tmp_path: Path) -> None:
-    info = graph_info("npu_0_b1_data", "npu_0_params", type="DotNeuInputConst")
-    blobs = [blob("npu_0_b1_data", b"micro"), blob("npu_0_params", b"weights")]
-    model = container([neu(npu_graph_info=info)], blobs)
-    engine = walk_engine(save(model, tmp_path / "middle.axmodel"))
-    agree(engine, model, engine.path.read_bytes())
-    assert (engine.generation, engine.weights.name) == ("1.6", "npu_0_params")
-    assert [item.name for item in engine.microcode()] == ["npu_0_b1_data"]
-
-
-def test_groups_with_two_weight_blobs_have_no_one_weight_blob(tmp_path: Path) -> None:
-    blobs = [blob(name, name.encode()) for name in ("w0", "w1", "m")]
-    nodes = [neu(f"n{i}", npu_graph_info=graph_info("m", f"w{i}")) for i in range(2)]
-    engine = walk_engine(save(container(nodes, blobs), tmp_path / "two.axmodel"))
-    with pytest.raises(AxmodelError, match=r"share.*w0, w1"):
-        _ = engine.weights
 
 
 def test_small_engine_is_an_engine(tmp_path: Path) -> None:
