@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from layouts.errors import LayoutError
 from layouts.sidecar import read_layout
 from layouts.stored import EngineLayout, StoredTensor
 from pipeline.checkpoint.protocol import Checkpoint
@@ -18,10 +17,10 @@ from pipeline.engineset.names import MANIFEST_FILE, engine_file, layout_file
 from pipeline.engineset.sources import open_set_source
 from pipeline.errors import EngineSetError, MissingFileError, VerifyError, fault_lines
 from pipeline.files import file_sha256
-from pipeline.refit.choose import ENGINE, ScaleMode, choose_rows, stored_digest
+from pipeline.refit.assigned import AssignedWeights
+from pipeline.refit.choose import ENGINE, ScaleMode, stored_digest
+from pipeline.refit.compare import compare_weight
 from pipeline.refit.plan import EnginePlan, all_plans, check_plan, folded_kinds
-from pipeline.refit.readback import read_back
-from pipeline.refit.refit import does_not_fit, row_ranges
 from pipeline.toolchain.kinds import KINDS
 
 
@@ -140,16 +139,9 @@ def compare_engine(path: Path, layout: EngineLayout, plan: EnginePlan, expected:
     blob, elements = read_blob(path), 0
     if blob.size != layout.blob_bytes:
         raise VerifyError("bytes of weights", file=path, where=layout.blob, expected=layout.blob_bytes, found=blob.size)
-    for assignment in plan.assignments:
-        stored = layout[assignment.tensor]
-        for first, values in row_ranges(expected.checkpoint, assignment, stored.shape):
-            try:
-                chosen = choose_rows(stored, values, expected.scales, blob, first, path)
-            except LayoutError as error:
-                source = assignment.sources[0]
-                raise does_not_fit(expected.checkpoint, source, first, values, stored.codec, error) from None
-            read_back(blob, stored, chosen.encoded, first, path)
-            elements += values.size
+    weights = AssignedWeights(expected.checkpoint, plan, layout)
+    for stored in layout.tensors:
+        elements += compare_weight(weights, stored, blob, expected.scales, path)
         if expected.scales == ENGINE and stored.scales is not None:
             _compare_digest(blob, stored, path, expected.reports.get(stored.name))
     return elements

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from layouts.bias import Bias
 from layouts.codecs import Float32
-from layouts.encoding import Encoded, encode_rows
+from layouts.encoding import Encoded, encode_rows, with_bias
 from layouts.errors import ScaleRefused
 from layouts.integers import integer_codec
 from layouts.scales import Scales, entry_codec
-from layouts.stored import StoredTensor
+from layouts.stored import Copy, StoredTensor
 from layouts.view import read_encoded
 from pipeline.container.blob import Bytes
-from pipeline.errors import ToolchainError
+from pipeline.errors import InternalError, ToolchainError
 
 ScaleMode = Literal["refit", "search", "engine"]
 ENGINE: ScaleMode = "engine"
 
 ELEMENTS_AT_A_TIME = 1 << 20
+BIAS_ROUNDING = 2.0**-21
 
 Raw = npt.NDArray[np.unsignedinteger[Any]]
 
@@ -37,14 +39,25 @@ class Chosen:
     corrected_kept: int = 0
 
 
-def choose_rows(
-    stored: StoredTensor, values: Float32, mode: ScaleMode, engine: Bytes, first_row: int, file: Path
-) -> Chosen:
+@dataclass(frozen=True)
+class Given:
+    """Rows from `first` on: float32 `[rows, cols]`, and their biases `[rows]` where bias entries are made of some."""
+
+    first: int
+    values: Float32
+    bias: Float32 | None = None
+
+
+def bias_name(stored: StoredTensor) -> str:
+    """The checkpoint's bias that the bias entries of a weight are made of, "" for none."""
+    return "" if stored.bias is None else stored.bias.tensor
+
+
+def choose_rows(stored: StoredTensor, given: Given, mode: ScaleMode, engine: Bytes, file: Path) -> Chosen:
     """Encode whole rows.
 
     Parameters
     ----------
-    values : float32 `[rows, cols]`
     engine : weight blob of `file`, whose scales and corrections are kept in mode `engine`; otherwise not read
 
     Raises
@@ -52,15 +65,37 @@ def choose_rows(
     LayoutError : a value that the codec cannot hold; ScaleRefused for a scale entry that would be 0 or infinite
     ToolchainError : a scale entry of the engine that is 0, infinite or no number, or whose halves contradict each other
     """
+    first, values, bias = given.first, given.values, given.bias
     if mode != ENGINE or stored.scales is None:
-        return Chosen(encode_rows(stored, values, mode))
-    own = read_encoded(engine, stored, rows=slice(first_row, first_row + len(values)))
-    new = encode_rows(stored, values, given=engine_scales(stored, stored.scales, own, first_row, file))
+        return Chosen(encode_rows(stored, values, mode, bias=bias, first_row=first))
+    own = read_encoded(engine, stored, rows=slice(first, first + len(values)))
+    scales = engine_scales(stored, stored.scales, own, first, file)
+    new = encode_rows(stored, values, given=scales, bias=bias, first_row=first)
     kind = integer_codec(stored.codec)
     steps = kind.from_raw(own.raw).astype(np.int16) - kind.from_raw(new.raw)
-    near = np.abs(steps) <= 1
+    near = (np.abs(steps) <= 1) & stored.copies[0].present(first, first + len(values))
     kept = int(np.count_nonzero(near & (steps != 0)))
-    return Chosen(Encoded(np.where(near, own.raw, new.raw), own.entries, new.clipped), kept)
+    mixed = Encoded(np.where(near, own.raw, new.raw), own.entries, new.clipped)
+    return Chosen(_with_own_bias(stored, mixed, own, bias, first), kept)
+
+
+def _with_own_bias(stored: StoredTensor, mixed: Encoded, own: Encoded, bias: Float32 | None, first: int) -> Encoded:
+    """Bias entries that follow from the integers; the engine's where they are within a step of them."""
+    if stored.bias is None or own.bias is None or own.entries is None:
+        return mixed
+    fresh = with_bias(stored, mixed, bias, first)
+    return replace(fresh, bias=_nearest_bias(stored.bias, own, fresh))
+
+
+def _nearest_bias(rule: Bias, own: Encoded, fresh: Encoded) -> Raw:
+    """The engine's bias entries that are a step of an integer from the fresh ones, or as far as a rounded scale moves them."""
+    if own.bias is None or fresh.bias is None or own.entries is None:
+        raise InternalError("no bias entries")
+    kind = "<i4" if rule.entry == "int32" else "<f4"
+    held, new = (bias.view(kind).astype(np.float64) for bias in (own.bias, fresh.bias))
+    step = 1.0 if rule.entry == "int32" else own.entries[:, :1].view("<f4").astype(np.float64)
+    near = np.abs(held - new) <= step + np.abs(new) * BIAS_ROUNDING
+    return np.where(near, own.bias, fresh.bias)
 
 
 def engine_scales(stored: StoredTensor, scales: Scales, own: Encoded, first_row: int, file: Path) -> Float32:
@@ -72,9 +107,9 @@ def engine_scales(stored: StoredTensor, scales: Scales, own: Encoded, first_row:
     if entries is None:
         raise ToolchainError("no scale entries", file=file, where=stored.name)
     usable = kind.usable(entries)
-    held: Float32 = np.where(usable, kind.decode(entries), np.float32(1))
+    held: Float32 = np.where(usable, scales.decode(entries), np.float32(1))
     try:
-        bad = ~usable | (kind.encode(held) != entries)
+        bad = ~usable | (scales.encode(held) != entries)
     except ScaleRefused as error:
         bad = ~usable
         bad[error.at] = True
@@ -96,12 +131,20 @@ def row_steps(shape: tuple[int, int]) -> Iterator[slice]:
         yield slice(first, min(first + step, rows))
 
 
+def held_rows(stored: StoredTensor, copy: Copy) -> Iterator[slice]:
+    """The rows of a copy, by ranges of `row_steps`."""
+    for low, high in copy.rows:
+        for rows in row_steps((high - low, stored.shape[1])):
+            yield slice(low + rows.start, low + rows.stop)
+
+
 def stored_digest(blob: Bytes, stored: StoredTensor) -> str:
-    """Hex SHA-256 over the stored integers and the scale entries of a tensor's first copy, row by row."""
+    """Hex SHA-256 over the stored integers, the scale entries and the bias entries of a tensor's first copy, row by row."""
     integers, entries = hashlib.sha256(), hashlib.sha256()
     for rows in row_steps(stored.shape):
         part = read_encoded(blob, stored, rows=rows)
         integers.update(np.ascontiguousarray(part.raw).data)
-        if part.entries is not None:
-            entries.update(np.ascontiguousarray(part.entries.astype(part.entries.dtype.newbyteorder("<"))).data)
+        for beside in (part.entries, part.bias):
+            if beside is not None:
+                entries.update(np.ascontiguousarray(beside.astype(beside.dtype.newbyteorder("<"))).data)
     return hashlib.sha256(integers.digest() + entries.digest()).hexdigest()

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from layouts.stored import EngineLayout
-from pipeline.checkpoint.protocol import Checkpoint, Float32
+from pipeline.checkpoint.protocol import Checkpoint, Float32, WeightSource
 from pipeline.model import EMBEDDING, ModelConfig, TensorSpec, architecture_of
+from pipeline.refit.choose import bias_name
 from pipeline.refit.refused import PlanRefusedError
 from pipeline.toolchain.kinds import EMBEDDING_ENGINE, LAYER, POST_ENGINE
 
@@ -54,7 +55,7 @@ def plan_engine(config: ModelConfig, kind: str, layer: int = 0, folded: bool = F
     )
 
 
-def read_assigned(checkpoint: Checkpoint, assignment: Assignment, rows: slice) -> Float32:
+def read_assigned(checkpoint: WeightSource, assignment: Assignment, rows: slice) -> Float32:
     """Rows of an engine weight as the source has them, float32 `[rows, cols]`; a vector is one row.
 
     The product with a factor or a gain is rounded to float32, and infinite where it is beyond.
@@ -131,9 +132,13 @@ def _tensor_faults(config: ModelConfig, layouts: Mapping[str, EngineLayout], che
     names = set(checkpoint.names())
     for plan in all_plans(config, folded_kinds(layouts)):
         stored = {tensor.name: tensor for tensor in layouts[plan.kind].tensors}
+        biases = {bias_name(tensor): tensor.shape[0] for tensor in stored.values()}
         for assignment in plan.assignments:
             source, *gains = assignment.sources
             target = stored.pop(assignment.tensor, None)
+            if target is None and assignment.tensor in biases:
+                yield from _source_faults(checkpoint, source, (1, biases[assignment.tensor]), source in names)
+                continue
             if target is None:
                 yield f"{checkpoint.path}: {source}: the {plan.kind} template has no place for it"
                 continue

@@ -21,7 +21,7 @@ from layouts.view import write_tensor
 from pipeline.checkpoint.protocol import Float32
 from pipeline.container.blob import Bytes, read_blob
 from pipeline.errors import InternalError, MismatchError, NotFiniteError
-from pipeline.refit.choose import ENGINE, ScaleMode, choose_rows, stored_digest
+from pipeline.refit.choose import ENGINE, Given, ScaleMode, bias_name, choose_rows, stored_digest
 from pipeline.refit.outside import CHUNK, checked_blob, compare_outside
 from pipeline.refit.readback import read_back
 from pipeline.refit.report import EngineReport, TensorReport
@@ -29,11 +29,17 @@ from pipeline.refit.report import EngineReport, TensorReport
 
 @dataclass(frozen=True)
 class Prototype:
-    """What `set` takes for a weight, and where it goes: shape (rows first), codec, names of the copies."""
+    """What `set` takes for a weight, and where it goes.
+
+    shape : of the matrix that is stored, rows first
+    copies : names of the places
+    bias : the bias that goes with it, "" for none
+    """
 
     shape: tuple[int, int]
     codec: str
     copies: tuple[str, ...]
+    bias: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,7 @@ class EngineRefitter:
     def prototype(self, name: str) -> Prototype:
         """Raises MismatchError for an unknown weight."""
         stored = self._stored(name)
-        return Prototype(stored.shape, stored.codec, tuple(copy.name for copy in stored.copies))
+        return Prototype(stored.shape, stored.codec, tuple(copy.name for copy in stored.copies), bias_name(stored))
 
     def missing(self) -> list[str]:
         """Weights that have not been set, or not all of whose rows."""
@@ -106,12 +112,13 @@ class EngineRefitter:
         """Those of `names` that this engine has no place for."""
         return [name for name in names if name not in self._covered]
 
-    def set(self, name: str, values: Float32, first_row: int = 0) -> None:
+    def set(self, name: str, values: Float32, first_row: int = 0, bias: Float32 | None = None) -> None:
         """Write a weight, or its rows from `first_row` on, to every copy, and read it back.
 
         Parameters
         ----------
-        values : float32 `[rows, cols]`; `[n]` for a vector
+        values : float32 `[rows, cols]` of the stored matrix (`layouts.stored.to_matrix`); `[n]` for a vector
+        bias : float32 `[rows]`, of a weight whose prototype names one, and of no other
 
         Raises
         ------
@@ -122,15 +129,17 @@ class EngineRefitter:
         """
         stored = self._stored(name)
         rows = self._check(stored, values, first_row)
+        self._check_bias(stored, bias, len(rows), first_row)
+        given = Given(first_row, rows, bias)
         try:
-            chosen = choose_rows(stored, rows, self.scales, self._engine, first_row, self.template)
+            chosen = choose_rows(stored, given, self.scales, self._engine, self.template)
         except LayoutError as error:
             raise NotFiniteError(error.reason, file=self.template, where=name, found=error.found) from error
         opened = self._opened()
         write_tensor(opened.data, stored, chosen.encoded, first_row)
         read_back(opened.proof, stored, chosen.encoded, first_row, self.output)
         self._covered[name][first_row : first_row + len(rows)] = True
-        self._report_of(stored).add(stored, rows, chosen)
+        self._report_of(stored).add(stored, given, chosen)
 
     def commit(self) -> EngineReport:
         """Prove that nothing outside the planned spans moved, and publish the file.
@@ -175,9 +184,22 @@ class EngineRefitter:
                 expected=f"float32 {list(stored.shape)}",
                 found=f"{values.dtype} {list(values.shape)} from row {first_row}",
             )
-        finite = np.isfinite(rows)
-        if not finite.all():
-            row, col = np.unravel_index(int(np.argmin(finite)), finite.shape)
-            where = f"{stored.name}[{first_row + int(row)}, {int(col)}]"
-            raise NotFiniteError("not a finite number", file=self.template, where=where, found=float(rows[row, col]))
+        self._check_finite(rows, f"{stored.name}[{{}}, {{}}]", first_row)
         return rows
+
+    def _check_bias(self, stored: StoredTensor, bias: Float32 | None, rows: int, first_row: int) -> None:
+        wanted = bias_name(stored)
+        unfit = bias is not None and (bias.dtype != np.float32 or bias.shape != (rows,))
+        if unfit or (bias is None) != (wanted == ""):
+            expected = f"float32 [{rows}] of {wanted}" if wanted else "none"
+            found = "none" if bias is None else f"{bias.dtype} {list(bias.shape)}"
+            raise MismatchError("wrong bias", file=self.template, where=stored.name, expected=expected, found=found)
+        if bias is not None:
+            self._check_finite(bias, f"{wanted}[{{}}]", first_row)
+
+    def _check_finite(self, values: Float32, where: str, first_row: int) -> None:
+        finite = np.isfinite(values)
+        if not finite.all():
+            row, *others = (int(i) for i in np.unravel_index(int(np.argmin(finite)), finite.shape))
+            at, found = where.format(first_row + row, *others), float(values[row, *others])
+            raise NotFiniteError("not a finite number", file=self.template, where=at, found=found)

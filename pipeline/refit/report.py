@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from layouts.codecs import Float32
 from layouts.encoding import decode_rows
 from layouts.stored import StoredTensor
-from pipeline.refit.choose import Chosen
+from pipeline.refit.choose import Chosen, Given
 
 
 @dataclass
@@ -21,6 +20,7 @@ class TensorReport:
     codec, copies : how it is stored, and the names of the places
     sources : the source tensors that it is made of
     scales : how its scales were chosen, "" for floats
+    elements, absent : of the weight, and how many of them the engine has no place for
     max_error : the largest absolute difference between given and stored value
     clipped : elements beyond what the scale can say
     corrected_kept : stored integers that are the engine's own, one step from the new ones
@@ -32,16 +32,20 @@ class TensorReport:
     sources: tuple[str, ...] = ()
     scales: str = ""
     elements: int = 0
+    absent: int = 0
     max_error: float = 0.0
     clipped: int = 0
     corrected_kept: int = 0
     stored_sha256: str = ""
 
-    def add(self, stored: StoredTensor, values: Float32, chosen: Chosen) -> None:
-        """Count rows that have been written."""
+    def add(self, stored: StoredTensor, given: Given, chosen: Chosen) -> None:
+        """Count rows that have been written; what is absent from the first copy is not looked at."""
         above = decode_rows(stored, chosen.encoded).astype(np.float64)
-        above -= values
-        self.elements += values.size
+        above -= given.values
+        for window in stored.copies[0].absent_windows(given.first, given.first + len(above)):
+            above[window] = 0
+            self.absent += above[window].size
+        self.elements += above.size
         self.max_error = max(self.max_error, float(above.max(initial=0.0)), -float(above.min(initial=0.0)))
         self.clipped += chosen.encoded.clipped
         self.corrected_kept += chosen.corrected_kept

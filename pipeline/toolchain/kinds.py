@@ -2,3 +2,6 @@
 
 LAYER, POST_ENGINE, EMBEDDING_ENGINE = "layer", "post", "embedding"
 KINDS = (LAYER, POST_ENGINE, EMBEDDING_ENGINE)
+
+MODEL = "model"
+"""A whole network: one engine, no set."""
