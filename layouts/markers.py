@@ -1,7 +1,8 @@
 """Marker builds for float engines: every element of an engine carries its own number, in two builds.
 
 The values are bf16 (or fp16: `MarkedTensor.form`) and exact. An alphabet of m values gives m * (m - 1) pairs (a, b) with
-a != b: element n holds a in build 0 and b in build 1. No element has the same value in both builds, so bytes that do not depend on weights never match.
+a != b: element n holds a in build 0 and b in build 1. No element has the same value in both builds, so bytes that do not
+depend on weights never match.
 
 High bytes of the alphabet come from one set H, low bytes from its complement. A 16-bit read that straddles two stored
 values therefore never lies in the alphabet, at either byte phase and next to any constant: every hit is an element.
