@@ -16,6 +16,7 @@ from pipeline.cli.evaluate import evaluate
 from pipeline.cli.inspect import inspect
 from pipeline.cli.locate import locate
 from pipeline.cli.markers import markers
+from pipeline.cli.refit import refit
 from pipeline.cli.run import run
 from pipeline.cli.verify import verify
 from pipeline.errors import EngineSetError, fault_lines
@@ -29,7 +30,7 @@ def commands() -> None:
     """Puts the weights of any GGUF into finished NPU engines, and proves it."""
 
 
-for command in (run, inspect, verify, evaluate, markers, decode, locate, llm_build):
+for command in (run, inspect, refit, verify, evaluate, markers, decode, locate, llm_build):
     commands.add_command(command)
 
 
