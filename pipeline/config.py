@@ -30,9 +30,10 @@ class Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
 class Templates(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What engines the weights go into, and the flags that they are compiled with (pipeline/toolchain/options.py).
 
-    `dir` names a finished template directory (relative to the config); its own flags hold then, and no other key may be given.
-    `checkpoint` names the weights that the templates are compiled from, instead of noise.
-    `pulsar2` is the command of the vendor's compiler where PULSAR2_HOME does not name it, `pulsar2_hours` its time (docs/pulsar2.md).
+    `dir` names finished templates (relative to the config); their own flags hold then, and no other key may be given but for
+    a vendor directory `checkpoint`: the weights that it was built from (docs/vendor-packages.md).
+    Without `dir`, `checkpoint` names the weights that the templates are compiled from, instead of noise.
+    `pulsar2` is the command of the vendor's compiler where PULSAR2_HOME is not, `pulsar2_hours` its time (docs/pulsar2.md).
     """
 
     dir: NotEmpty | None = None
@@ -100,7 +101,8 @@ def load_config(path: Path) -> SetConfig:
     _check_source(path, "source", config.source)
     if config.templates.checkpoint is not None:
         _check_source(path, "templates.checkpoint", config.templates.checkpoint)
-    if config.templates.dir is not None and config.templates != Templates(dir=config.templates.dir):
+    alone = Templates(dir=config.templates.dir, checkpoint=config.templates.checkpoint)
+    if config.templates.dir is not None and config.templates != alone:
         raise ConfigError("`dir` goes alone: its engines are compiled already", file=path, where="templates")
     if config.scales == ENGINE and config.templates.dir is None and config.templates.checkpoint is None:
         reason = (

@@ -58,6 +58,11 @@ def make_way(path: Path) -> Path:
     return path
 
 
+def files_below(directory: Path) -> list[str]:
+    """Names of all files of a directory and of its folders, with `/`, sorted."""
+    return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir())
+
+
 def file_sha256(path: Path) -> str:
     """Hex SHA-256 of a file's bytes."""
     with path.open("rb") as file:

@@ -13,8 +13,9 @@ from pipeline.checkpoint.lora import adapter_files
 from pipeline.checkpoint.open import open_checkpoint, source_files
 from pipeline.checkpoint.protocol import Checkpoint
 from pipeline.config import SetConfig, find_source, load_config
+from pipeline.engineset.names import EngineNames, engine_names
 from pipeline.engineset.sources import Adapter, open_weights
-from pipeline.errors import ConfigError, MismatchError, MissingFileError, ToolchainError
+from pipeline.errors import ConfigError, InternalError, MismatchError, MissingFileError, ToolchainError
 from pipeline.hashes import HashCache, digest
 from pipeline.model import ModelConfig
 from pipeline.refit.choose import ENGINE
@@ -23,7 +24,9 @@ from pipeline.toolchain.compilers import find_compiler
 from pipeline.toolchain.local_tool import LocalTool
 from pipeline.toolchain.markers import MarkerPlan, plan_markers
 from pipeline.toolchain.options import INTEGERS, CompileOptions
+from pipeline.toolchain.template_describe import describe_package
 from pipeline.toolchain.template_file import TEMPLATE_FILE, CompiledFrom, Template, read_template, template_weights
+from pipeline.toolchain.template_package import Package, is_package, read_package
 from pipeline.version import OUTPUT_FORMAT
 
 JOINED = "sources"
@@ -37,7 +40,7 @@ class Job:
     adapter : what is merged into it
     kept_file : the token ids whose rows the head keeps
     template_directory : given where the config names finished templates, otherwise the build directory has them
-    template_source : the checkpoint that templates are compiled from instead of noise
+    template_source : the checkpoint that templates are compiled from instead of noise, or that a vendor directory was built from
     """
 
     config: SetConfig
@@ -70,13 +73,38 @@ class Job:
     def kept(self) -> list[int] | None:
         """Token ids whose rows the head keeps, None for all."""
         if self.kept_file is None:
-            return None
+            return self._package_kept
         return read_ids(self.kept_file, open_checkpoint(self.source).config.vocab_size)
+
+    @cached_property
+    def package(self) -> Package | None:
+        """The vendor directory that the config names as templates, None for templates of any other kind."""
+        directory = self.template_directory
+        return read_package(directory) if directory is not None and is_package(directory) else None
+
+    @cached_property
+    def _package_kept(self) -> list[int] | None:
+        """Token ids whose rows the head of a vendor directory keeps."""
+        if self.package is None or not self.package.vocab_keep:
+            return None
+        return read_ids(self.package.directory / self.package.vocab_keep, self.package.vocabulary)
 
     @cached_property
     def template(self) -> Template | None:
         """Description of the finished templates, None where they are to be compiled."""
-        return None if self.template_directory is None else read_template(self.template_directory)
+        if self.template_directory is None:
+            return None
+        if self.package is None:
+            return read_template(self.template_directory)
+        weights, origin = self.template_weights, self.template_origin
+        if weights is None or origin is None:
+            raise InternalError("a vendor directory without its checkpoint")
+        return describe_package(self.package, weights, origin, self.hashes)
+
+    @cached_property
+    def names(self) -> EngineNames:
+        """What the engines of template and set are called."""
+        return self.package.names if self.package else engine_names(self.template_model, self.options.prefill_len)
 
     @property
     def toolchain(self) -> str:
@@ -100,13 +128,36 @@ class Job:
         """
         finished = self.template
         model = (self.template_weights or self.checkpoint).config if finished is None else finished.model
+        if finished is not None:
+            self._check_kept(model.kept_rows)
         check_dimensions(model, self.checkpoint)
         return model
 
+    def _check_kept(self, rows: int) -> None:
+        """Finished templates have a head of so many rows; other ids may take their places, more or fewer cannot."""
+        given = self.checkpoint.config.kept_rows
+        if rows == given and (self.package is None or self.kept == self._package_kept):
+            return
+        if not rows:
+            reason = (
+                "the finished templates have a head of the whole vocabulary: leave vocab_keep out, or templates.dir"
+            )
+        elif not given:
+            reason = "the head of the finished templates keeps a part of the vocabulary: name its token ids"
+        else:
+            reason = "the head of the finished templates keeps other token ids: name theirs, or leave templates.dir out"
+        file, every = self.kept_file or self.template_directory, self.checkpoint.config.vocab_size
+        expected, found = (f"{count or every} rows" for count in (rows, given))
+        raise ConfigError(reason, file=file, where="vocab_keep", expected=expected, found=found)
+
     @cached_property
     def template_weights(self) -> Checkpoint | None:
-        """What the templates are to be compiled from, None for noise or where they are finished."""
-        return None if self.template_source is None else open_weights(self.template_source, kept=self.kept)
+        """What the templates are to be compiled from or a vendor directory was built from, None for noise and for others."""
+        return None if self.template_source is None else open_weights(self.template_source, kept=self._template_kept)
+
+    @property
+    def _template_kept(self) -> list[int] | None:
+        return self.kept if self.package is None else self._package_kept
 
     def check_finished_weights(self) -> None:
         """Whether the weights of finished templates can be read, once; raises as `template_file.template_weights`."""
@@ -114,7 +165,9 @@ class Job:
 
     @cached_property
     def _finished_weights(self) -> Checkpoint | None:
-        return None if self.template_directory is None else template_weights(self.template_directory)
+        if self.template_directory is None or self.package is not None:
+            return self.template_weights
+        return template_weights(self.template_directory)
 
     @cached_property
     def source_hashes(self) -> dict[str, str]:
@@ -128,11 +181,11 @@ class Job:
 
     @cached_property
     def template_origin(self) -> CompiledFrom | None:
-        """The checkpoint that the templates are to be compiled from, None for noise."""
+        """The checkpoint that the templates are to be compiled from or a vendor directory was built from, None for noise."""
         if self.template_source is None:
             return None
         files = self._hashes(source_files(self.template_source))
-        return CompiledFrom(str(self.template_source), files, tuple(self.kept or ()))
+        return CompiledFrom(str(self.template_source), files, tuple(self._template_kept or ()))
 
     @cached_property
     def marker_plan(self) -> MarkerPlan:
@@ -141,7 +194,13 @@ class Job:
 
     @cached_property
     def layout_key(self) -> str:
-        """Names layouts: the same for every source of this shape, and for every number of layers."""
+        """Names layouts: the same for every source of this shape, and for every number of layers.
+
+        Those of a vendor directory are named by its engines and the checkpoint that it was built from.
+        """
+        if self.package is not None and self.template is not None:
+            engines = {name: self.template.files[name] for name in (path.name for *_, path in self.package.engines())}
+            return digest([OUTPUT_FORMAT, engines, msgspec.to_builtins(self.template.checkpoint)["files"]])[:16]
         version = find_compiler(self.toolchain, self.tool).version
         compiler = [self.toolchain, version, msgspec.to_builtins(self.options)]
         return digest([OUTPUT_FORMAT, compiler, self.template_model.single().shape_key()])[:16]
@@ -202,9 +261,23 @@ def resolve_job(config_path: Path, source: Path | None, hash_database: Path, ada
         template_source=None if origin is None else find_source(config_path, origin, None, joined),
         hashes=HashCache(hash_database),
     )
-    if config.scales != "refit":
+    _check_package(config_path, job)
+    if config.scales != "refit" and job.package is None:
         _check_scales(config_path, job)
     return job
+
+
+def _check_package(config_path: Path, job: Job) -> None:
+    """A vendor directory needs its checkpoint, and finished templates of our own name it themselves."""
+    directory, named, where = job.template_directory, job.template_source is not None, "templates.checkpoint"
+    if job.package is not None and not named:
+        raise ConfigError(
+            "a vendor directory needs the checkpoint that it was built from", file=config_path, where=where
+        )
+    if directory is not None and job.package is None and named:
+        read_template(directory)
+        reason = f"`dir` goes alone: its {TEMPLATE_FILE} says what the engines were compiled from"
+        raise ConfigError(reason, file=config_path, where=where)
 
 
 def _check_scales(config_path: Path, job: Job) -> None:

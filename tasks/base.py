@@ -12,13 +12,14 @@ from filelock import FileLock, Timeout
 
 from layouts.sidecar import read_layout
 from layouts.stored import EngineLayout
+from pipeline import paths
 from pipeline.engineset.sources import Adapter
 from pipeline.engineset.whole import set_damage
 from pipeline.errors import ConfigError, EngineSetError, InternalError
 from pipeline.files import make_way
 from pipeline.job import Job, resolve_job
 from pipeline.toolchain.kinds import KINDS
-from tasks import paths, progress
+from tasks import progress
 
 USAGE = 2
 DEFAULT_CONFIG = "configs/smollm2-135m-bf16.toml"

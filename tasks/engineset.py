@@ -12,19 +12,23 @@ import msgspec
 from luigi.event import Event
 
 from layouts.sidecar import read_layout
+from pipeline import paths
 from pipeline.engineset.assemble import SetParts, assemble_set
+from pipeline.engineset.check import check_job
 from pipeline.engineset.manifest import AdapterEntry, SourceEntry, TemplateEntry
 from pipeline.engineset.names import MANIFEST_FILE, VOCAB_KEEP_FILE
 from pipeline.engineset.whole import set_damage
 from pipeline.errors import EngineSetError
 from pipeline.files import make_way, point_link, write_json
 from pipeline.model import HEAD
-from pipeline.refit.plan import all_plans, check_plan, describe_plan, folded_kinds, plan_engine
+from pipeline.refit.plan import all_plans, describe_plan, folded_kinds, plan_engine
 from pipeline.refit.refit import refit_engine
 from pipeline.toolchain.kinds import EMBEDDING_ENGINE, KINDS, LAYER, POST_ENGINE
+from pipeline.toolchain.template_decode import decoded_options
 from pipeline.toolchain.template_file import read_template
-from tasks import dag, paths, progress
+from tasks import dag, progress
 from tasks.base import EngineSetTask
+from tasks.parts import hold_parts
 from tasks.sidecar import WriteSidecar
 from tasks.templates import ConfirmTemplate
 
@@ -46,7 +50,7 @@ class CheckPlan(EngineSetTask):
 
     def work(self) -> None:
         model, layouts = self.job.template_model, self.layouts()
-        check_plan(model, layouts, self.job.checkpoint)
+        check_job(self.job, layouts)
         write_json(paths.plan_path(self.build, self.job), describe_plan(all_plans(model, folded_kinds(layouts))))
 
 
@@ -113,6 +117,7 @@ class BuildEngineSet(EngineSetTask):
     def requires(self) -> Iterator[luigi.Task]:
         if self.job.template_directory is not None and not ConfirmTemplate(**self.shared()).complete():
             self.job.check_finished_weights()  # before markers are compiled for nothing
+        hold_parts(paths.parts_directory(self.build, self.job), paths.parts_lock(self.build, self.job))
         for layer in range(self.job.template_model.num_hidden_layers):
             yield PatchLayer(layer=layer, **self.shared())
         yield PatchPost(**self.shared())
@@ -167,19 +172,21 @@ class BuildEngineSet(EngineSetTask):
             identity=job.identity,
             engines=reports,
             layouts=layouts,
-            prefill_len=job.options.prefill_len,
+            names=job.names,
             template=self._template(),
             scales=job.config.scales,
             kept=job.kept,
+            carried=None if job.package is None else job.package.carried(),
         )
 
     def _template(self) -> TemplateEntry:
         job = self.job
-        template = read_template(paths.template_directory(self.build, job))
+        template = job.template or read_template(paths.template_directory(self.build, job))
+        options = job.options.as_dict() if job.package is None else decoded_options(job.options, self.layouts())
         layouts = {
             path.name: job.hashes.sha256(path) for path in (paths.layout_path(self.build, job, k) for k in KINDS)
         }
-        return TemplateEntry(template.toolchain, template.version, job.options.as_dict(), template.files, layouts)
+        return TemplateEntry(template.toolchain, template.version, options, template.files, layouts)
 
     def _source(self) -> SourceEntry:
         job, checkpoint = self.job, self.job.checkpoint

@@ -10,12 +10,13 @@ import luigi
 
 from layouts.axl4 import write_axl4
 from layouts.sidecar import read_layout
+from pipeline import paths
 from pipeline.container.blob import common_offset
 from pipeline.engineset.names import AXL4_FILE
+from pipeline.errors import AxmodelError
 from pipeline.files import make_way
 from pipeline.seal import seal_damage, write_seal
 from pipeline.toolchain.kinds import LAYER
-from tasks import paths
 from tasks.base import EngineSetTask
 from tasks.layouts import DecodeLayout
 from tasks.templates import CompileTemplate
@@ -37,11 +38,17 @@ class WriteSidecar(EngineSetTask):
     def work(self) -> None:
         job, path = self.job, make_way(paths.axl4_path(self.build, self.job))
         layout = read_layout(paths.layout_path(self.build, job, LAYER))
-        offset = common_offset(
-            [paths.template_engine(self.build, job, LAYER, n) for n in range(job.template_model.num_hidden_layers)]
-        )
         path.parent.mkdir(parents=True, exist_ok=True)
-        lost = write_axl4(path, layout, offset)
+        try:
+            lost = write_axl4(path, layout, self._offset())
+        except AxmodelError as error:  # of engines that are not ours: the loader has one offset for all layers
+            print(f"{AXL4_FILE}: not written: {error}", file=sys.stderr, flush=True)
+            write_seal(Path(self.output().path), [], job.hashes)
+            return
         if lost:
             print(f"{AXL4_FILE}: {len(lost)} things it cannot hold, such as {lost[0]}", file=sys.stderr, flush=True)
         write_seal(Path(self.output().path), [path], job.hashes)
+
+    def _offset(self) -> int:
+        layers = range(self.job.template_model.num_hidden_layers)
+        return common_offset([paths.template_engine(self.build, self.job, LAYER, layer) for layer in layers])

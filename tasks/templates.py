@@ -8,16 +8,15 @@ from pathlib import Path
 
 import luigi
 
+from pipeline import paths
 from pipeline.axmodel.describe import describe_directory
-from pipeline.engineset.names import engine_file
-from pipeline.errors import ToolchainError
+from pipeline.errors import InternalError, ToolchainError
 from pipeline.files import write_json
-from pipeline.refit.plan import all_plans
 from pipeline.seal import seal_damage, write_seal
 from pipeline.toolchain.kinds import KINDS
+from pipeline.toolchain.template_confirm import confirm_package
 from pipeline.toolchain.template_file import TEMPLATE_FILE
 from pipeline.toolchain.templates import compile_directory, compile_template, confirm_template, template_damage
-from tasks import paths
 from tasks.base import EngineSetTask
 from tasks.layouts import BuildMarkers, DecodeLayout
 
@@ -29,10 +28,15 @@ class CompileTemplate(EngineSetTask):
     """
 
     def output(self) -> luigi.LocalTarget:
-        return self.target(paths.template_directory(self.build, self.job) / TEMPLATE_FILE)
+        package = self.job.package
+        own = paths.template_directory(self.build, self.job) / TEMPLATE_FILE
+        return self.target(own if package is None else package.config_file)
 
     def damage(self) -> str | None:
-        return template_damage(paths.template_directory(self.build, self.job), self.job.hashes)
+        job = self.job
+        if job.package is not None and job.template is not None:
+            return job.hashes.damage(job.package.directory, job.template.files)
+        return template_damage(paths.template_directory(self.build, job), job.hashes)
 
     def work(self) -> None:
         job, directory = self.job, paths.template_directory(self.build, self.job)
@@ -66,7 +70,8 @@ class ConfirmTemplate(EngineSetTask):
     def requires(self) -> Iterator[luigi.Task]:
         yield CompileTemplate(**self.shared())  # Luigi asks direct requirements only whether they still hold
         yield WalkTemplate(**self.shared())
-        yield BuildMarkers(marker=self.job.marker_plan.confirm, **self.shared())
+        if self.job.package is None:
+            yield BuildMarkers(marker=self.job.marker_plan.confirm, **self.shared())
         yield from (DecodeLayout(kind=kind, **self.shared()) for kind in KINDS)
 
     def output(self) -> luigi.LocalTarget:
@@ -77,16 +82,19 @@ class ConfirmTemplate(EngineSetTask):
         return seal_damage(paths.confirmed_path(self.build, self.job), self.job.hashes, self._relied_on())
 
     def work(self) -> None:
-        confirming = paths.marker_directory(self.build, self.job, self.job.marker_plan.confirm)
-        corrected = confirm_template(paths.template_directory(self.build, self.job), self.layouts(), confirming)
+        corrected = self._confirm()
         if count := sum(corrected.values()):
             print(f"template: {count} elements are one step off, as its compiler corrects", file=sys.stderr, flush=True)
         write_seal(paths.confirmed_path(self.build, self.job), self._relied_on(), self.job.hashes)
 
+    def _confirm(self) -> dict[str, int]:
+        job = self.job
+        if job.package is None:
+            confirming = paths.marker_directory(self.build, job, job.marker_plan.confirm)
+            return confirm_template(paths.template_directory(self.build, job), self.layouts(), confirming)
+        if job.template_weights is None:
+            raise InternalError("a vendor directory without its checkpoint")
+        return confirm_package(job.package, self.layouts(), job.template_weights)
+
     def _relied_on(self) -> list[Path]:
-        job, directory = self.job, paths.template_directory(self.build, self.job)
-        names = [
-            engine_file(job.template_model, job.options.prefill_len, p.kind, p.layer)
-            for p in all_plans(job.template_model)
-        ]
-        return [*(directory / name for name in names), *(paths.layout_path(self.build, job, kind) for kind in KINDS)]
+        return paths.confirmed_files(self.build, self.job)

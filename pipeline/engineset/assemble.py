@@ -12,9 +12,9 @@ from pathlib import Path
 from layouts.atomic import write_beside
 from pipeline.checkpoint.protocol import Checkpoint
 from pipeline.engineset.manifest import FORMAT, FileEntry, Manifest, SourceEntry, TemplateEntry, write_manifest
-from pipeline.engineset.names import VOCAB_KEEP_FILE
+from pipeline.engineset.names import VOCAB_KEEP_FILE, EngineNames
 from pipeline.engineset.vendor_config import vendor_files
-from pipeline.files import file_sha256, publish_directory, write_bytes
+from pipeline.files import file_sha256, files_below, publish_directory, write_bytes
 from pipeline.model import ModelConfig
 from pipeline.refit.choose import ScaleMode
 from pipeline.tokenizer.errors import TokenizerError
@@ -32,17 +32,20 @@ class SetParts:
     name, identity : of the set; the identity is the hash of its inputs
     engines : finished engine files with their reports; linked into the set, so that they are there at any time
     layouts : sidecar files, copied
+    names : what the engines are called
     kept : token ids of the head's rows, None for the whole vocabulary
+    carried : name in the set -> file that comes from the templates as it is; None where the set gets files of our own instead
     """
 
     name: str
     identity: str
     engines: Mapping[Path, dict[str, object]]
     layouts: tuple[Path, ...]
-    prefill_len: int
+    names: EngineNames
     template: TemplateEntry
     scales: ScaleMode
     kept: list[int] | None
+    carried: Mapping[str, Path] | None = None
 
 
 def assemble_set(parts: SetParts, checkpoint: Checkpoint, source: SourceEntry, partial: Path, final: Path) -> None:
@@ -52,21 +55,26 @@ def assemble_set(parts: SetParts, checkpoint: Checkpoint, source: SourceEntry, p
     """
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    tokenizer = _tokenizer(checkpoint)
-    texts = {} if tokenizer is None else tokenizer_files(tokenizer)
+    tokenizer, carried = _tokenizer(checkpoint), parts.carried or {}
     ends = () if tokenizer is None else tokenizer.end_ids
     config = replace(checkpoint.config, eos_token_ids=tuple(sorted({*checkpoint.config.eos_token_ids, *ends})))
-    texts |= vendor_files(parts.name, config, parts.prefill_len, TOKENIZER_FILE if texts else None)
+    texts = {} if tokenizer is None or set(carried) & set(TOKENIZER_FILES) else tokenizer_files(tokenizer)
+    if parts.carried is None:
+        texts |= vendor_files(parts.name, config, parts.names, TOKENIZER_FILE if texts else None)
     if parts.kept is not None:
         _warn_of_lost_ends(config, parts.kept)
         texts[VOCAB_KEEP_FILE] = (json.dumps(parts.kept) + "\n").encode()
     for name, content in texts.items():
         write_bytes(partial / name, content)
+    for name, file in carried.items():
+        (partial / name).parent.mkdir(parents=True, exist_ok=True)
+        _copy(file, partial / name)
     for layout in parts.layouts:
         write_bytes(partial / layout.name, layout.read_bytes())
     for engine in parts.engines:
         _link_or_copy(engine, partial / engine.name)
-    write_manifest(partial, _manifest(parts, config, source, sorted(set(texts) & set(TOKENIZER_FILES)), partial))
+    usable = set(TOKENIZER_FILES) <= {*texts, *carried}
+    write_manifest(partial, _manifest(parts, config, source, sorted(TOKENIZER_FILES) if usable else [], partial))
     publish_directory(partial, final)
 
 
@@ -81,8 +89,12 @@ def _link_or_copy(source: Path, target: Path) -> None:
     try:
         target.hardlink_to(source)
     except OSError:  # a file system without hard links
-        with source.open("rb") as data, write_beside(target) as file:
-            shutil.copyfileobj(data, file)
+        _copy(source, target)
+
+
+def _copy(source: Path, target: Path) -> None:
+    with source.open("rb") as data, write_beside(target) as file:
+        shutil.copyfileobj(data, file)
 
 
 def _tokenizer(checkpoint: Checkpoint) -> Tokenizer | None:
@@ -97,8 +109,8 @@ def _manifest(
     parts: SetParts, config: ModelConfig, source: SourceEntry, tokenizer: list[str], directory: Path
 ) -> Manifest:
     files = {
-        path.name: FileEntry(path.stat().st_size, file_sha256(path))
-        for path in sorted(directory.iterdir(), key=lambda path: path.name)
+        name: FileEntry((directory / name).stat().st_size, file_sha256(directory / name))
+        for name in files_below(directory)
     }
     return Manifest(
         format=FORMAT,
@@ -106,6 +118,7 @@ def _manifest(
         identity=parts.identity,
         tool=TOOL,
         model=config,
+        names=parts.names,
         source=source,
         template=parts.template,
         scales=parts.scales,

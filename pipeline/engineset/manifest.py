@@ -8,14 +8,14 @@ from typing import Any
 
 import msgspec
 
-from pipeline.engineset.names import MANIFEST_FILE
+from pipeline.engineset.names import MANIFEST_FILE, EngineNames
 from pipeline.errors import MissingFileError, VerifyError
 from pipeline.files import write_bytes
 from pipeline.hashes import digest
 from pipeline.model import ModelConfig
 from pipeline.refit.choose import ScaleMode
 
-FORMAT = 2
+FORMAT = 3
 MAX_BYTES = 64 << 20
 
 
@@ -61,6 +61,7 @@ class TemplateEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole manifest.
 
+    names : what its engines are called
     scales : how scales of integer weights were chosen (docs/quantization.md)
     engines : engine file -> its report (pipeline/refit/report.py)
     """
@@ -70,6 +71,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     identity: str
     tool: str
     model: ModelConfig
+    names: EngineNames
     source: SourceEntry
     template: TemplateEntry
     scales: ScaleMode

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pipeline.model import ModelConfig
 from pipeline.toolchain.kinds import EMBEDDING_ENGINE, KINDS, LAYER, POST_ENGINE
 
@@ -12,24 +14,30 @@ MANIFEST_FILE = "manifest.json"
 VOCAB_KEEP_FILE = "vocab_keep.json"
 
 
-def layer_pattern(config: ModelConfig, prefill_len: int) -> str:
-    """With `%d` for the layer, as `config.json` names it."""
-    return f"{config.architecture}_p{prefill_len}_l%d_together.axmodel"
+@dataclass(frozen=True)
+class EngineNames:
+    """What the engines of one directory are called; `layer` has `%d` where the number of the layer goes."""
+
+    layer: str
+    post: str
+    embedding: str = EMBEDDING_FILE
+
+    def file(self, kind: str, layer: int = 0) -> str:
+        """The file of an engine by its kind."""
+        if kind == LAYER:
+            return self.layer.replace("%d", str(layer))
+        return {POST_ENGINE: self.post, EMBEDDING_ENGINE: self.embedding}[kind]
 
 
-def layer_file(config: ModelConfig, prefill_len: int, layer: int) -> str:
-    return layer_pattern(config, prefill_len) % layer
-
-
-def post_file(config: ModelConfig) -> str:
-    return f"{config.architecture}_post.axmodel"
+def engine_names(config: ModelConfig, prefill_len: int) -> EngineNames:
+    """The names that a compiler gives: the family before, the length of a prefill call behind."""
+    family = config.architecture
+    return EngineNames(f"{family}_p{prefill_len}_l%d_together.axmodel", f"{family}_post.axmodel")
 
 
 def engine_file(config: ModelConfig, prefill_len: int, kind: str, layer: int = 0) -> str:
-    """The file of an engine by its kind."""
-    if kind == LAYER:
-        return layer_file(config, prefill_len, layer)
-    return {POST_ENGINE: post_file(config), EMBEDDING_ENGINE: EMBEDDING_FILE}[kind]
+    """The file that a compiler writes for an engine."""
+    return engine_names(config, prefill_len).file(kind, layer)
 
 
 def layout_file(kind: str) -> str:

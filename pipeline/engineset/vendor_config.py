@@ -5,14 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from pipeline.engineset.names import (
-    CONFIG_FILE,
-    EMBEDDING_FILE,
-    POST_CONFIG_FILE,
-    VOCAB_KEEP_FILE,
-    layer_pattern,
-    post_file,
-)
+from pipeline.engineset.names import CONFIG_FILE, POST_CONFIG_FILE, VOCAB_KEEP_FILE, EngineNames
 from pipeline.model import ModelConfig
 
 # Greedy: both sampling flags off. The numbers are the vendor's defaults.
@@ -29,22 +22,23 @@ _POST = {
 }
 
 
-def vendor_files(name: str, config: ModelConfig, prefill_len: int, tokenizer: str | None) -> dict[str, bytes]:
+def vendor_files(name: str, config: ModelConfig, engines: EngineNames, tokenizer: str | None) -> dict[str, bytes]:
     """File name -> content.
 
     Parameters
     ----------
     name : of the model
+    engines : what its files are called
     tokenizer : name of the tokenizer file in the set, None where the source carries none
     """
     fields: dict[str, Any] = {
         "model_name": name,
         "tokenizer_type": "huggingface" if tokenizer else "none",
         "url_tokenizer_model": tokenizer or "",
-        "template_filename_axmodel": layer_pattern(config, prefill_len),
+        "template_filename_axmodel": engines.layer,
         "axmodel_num": config.num_hidden_layers,
-        "filename_post_axmodel": post_file(config),
-        "filename_tokens_embed": EMBEDDING_FILE,
+        "filename_post_axmodel": engines.post,
+        "filename_tokens_embed": engines.embedding,
         "tokens_embed_num": config.vocab_size,
         "tokens_embed_size": config.hidden_size,
         "post_config_path": POST_CONFIG_FILE,

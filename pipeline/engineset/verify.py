@@ -13,10 +13,10 @@ from layouts.stored import EngineLayout, StoredTensor
 from pipeline.checkpoint.protocol import Checkpoint
 from pipeline.container.blob import Bytes, read_blob
 from pipeline.engineset.manifest import FileEntry, Manifest, read_manifest
-from pipeline.engineset.names import MANIFEST_FILE, engine_file, layout_file
+from pipeline.engineset.names import MANIFEST_FILE, layout_file
 from pipeline.engineset.sources import open_set_source
 from pipeline.errors import EngineSetError, MissingFileError, VerifyError, fault_lines
-from pipeline.files import file_sha256
+from pipeline.files import file_sha256, files_below
 from pipeline.refit.assigned import AssignedWeights
 from pipeline.refit.choose import ENGINE, ScaleMode, stored_digest
 from pipeline.refit.compare import compare_weight
@@ -68,7 +68,7 @@ def _faults_into(result: Verification, consequence: str = "") -> Iterator[None]:
 
 def _compare_files(directory: Path, manifest: Manifest, result: Verification) -> set[str]:
     """Names of the files of the manifest that are not what it says."""
-    present, damaged = {path.name for path in directory.iterdir()} - {MANIFEST_FILE}, set(manifest.files)
+    present, damaged = set(files_below(directory)) - {MANIFEST_FILE}, set(manifest.files)
     result.faults += [f"{directory / name}: not in the manifest" for name in sorted(present - damaged)]
     for name, entry in manifest.files.items():
         with _faults_into(result):
@@ -103,9 +103,8 @@ def _compare_weights(
     layouts = {kind: read_layout(directory / name) for kind, name in names.items()}
     checkpoint = open_set_source(directory, manifest, *overrides)
     check_plan(config, layouts, checkpoint)
-    prefill_len = int(manifest.template.options["prefill_len"])
     for plan in all_plans(config, folded_kinds(layouts)):
-        name = engine_file(config, prefill_len, plan.kind, plan.layer)
+        name = manifest.names.file(plan.kind, plan.layer)
         if name not in manifest.files:
             result.faults.append(f"{directory / name}: the manifest lists no such engine")
         elif (directory / name).is_file():

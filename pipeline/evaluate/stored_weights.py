@@ -15,7 +15,7 @@ from layouts.stored import EngineLayout, StoredTensor
 from layouts.view import read_tensor
 from pipeline.container.blob import read_blob
 from pipeline.engineset.manifest import read_manifest
-from pipeline.engineset.names import engine_file, layout_file
+from pipeline.engineset.names import layout_file
 from pipeline.model import EMBEDDING, ModelConfig, TensorSpec, architecture_of
 from pipeline.toolchain.kinds import EMBEDDING_ENGINE, LAYER, POST_ENGINE
 
@@ -45,9 +45,9 @@ def compare_weights(directory: Path, weight: Weight) -> WeightCheck:
     Raises VerifyError, LayoutError, AxmodelError, SidecarError for a set that cannot be read.
     """
     manifest, faults, total = read_manifest(directory), list[str](), 0
-    config, prefill_len = manifest.model, int(manifest.template.options["prefill_len"])
+    config = manifest.model
     for kind, layer, specs in _engines(config):
-        path = directory / engine_file(config, prefill_len, kind, layer)
+        path = directory / manifest.names.file(kind, layer)
         blob, layout = read_blob(path), read_layout(directory / layout_file(kind))
         for stored, spec in _stored(layout, specs):
             name = spec.gguf_name(layer) if kind == LAYER else spec.gguf

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from layouts.sidecar import read_layout
+from pipeline import paths
 from pipeline.container.blob import read_blob
 from pipeline.engineset.names import engine_file
 from pipeline.refit.choose import ScaleMode
@@ -14,7 +15,6 @@ from pipeline.refit.plan import folded_kinds, plan_engine
 from pipeline.refit.refit import refit_engine
 from pipeline.toolchain.decode import decode_builds
 from pipeline.toolchain.kinds import LAYER, POST_ENGINE
-from tasks import paths
 from tests.bench.measure import Row, median_seconds
 from tests.bench.set_build import copy_file
 from tests.bench.workspace import Workspace

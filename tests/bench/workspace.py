@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from pipeline import paths
 from pipeline.evaluate.twin import write_twin
 from pipeline.job import Job, resolve_job
-from tasks import paths
 from tests.helpers.sets import BIN, ROOT
 
 TYPES = ("bf16", "s8", "s4")

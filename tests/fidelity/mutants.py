@@ -13,7 +13,7 @@ from layouts.sidecar import read_layout
 from pipeline.checkpoint.protocol import Checkpoint, Float32
 from pipeline.checkpoint.wrapped import WrappedCheckpoint
 from pipeline.engineset.manifest import read_manifest
-from pipeline.engineset.names import engine_file, layout_file
+from pipeline.engineset.names import layout_file
 from pipeline.refit.plan import all_plans, folded_kinds
 from pipeline.refit.refit import refit_engine
 from pipeline.toolchain.kinds import KINDS, LAYER
@@ -90,7 +90,7 @@ def mutated_set(directory: Path, base: Checkpoint, mutant: Mutant, output: Path)
         os.link(path, output / path.name)
     for plan in all_plans(manifest.model, folded_kinds(layouts)):
         if plan.kind == LAYER and plan.layer in mutant.layers:
-            name = engine_file(manifest.model, int(manifest.template.options["prefill_len"]), LAYER, plan.layer)
+            name = manifest.names.file(LAYER, plan.layer)
             (output / name).unlink()
             refit_engine(directory / name, layouts[LAYER], plan, mutant.change(base), output / name, manifest.scales)
     return output

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from layouts.sidecar import write_layout
+from pipeline import paths
 from pipeline.job import resolve_job
 from pipeline.seal import write_seal
 from pipeline.toolchain.kinds import KINDS
 from pipeline.toolchain.reference import engine_layout
-from tasks import paths
 from tests.helpers.sets import Tiny
 
 

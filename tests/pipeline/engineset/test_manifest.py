@@ -20,15 +20,17 @@ from pipeline.engineset.manifest import (
     read_manifest,
     write_manifest,
 )
+from pipeline.engineset.names import EngineNames
 from pipeline.errors import MissingFileError, VerifyError
 from tests.helpers.tiny import tiny_config
 
 MANIFEST = Manifest(
-    format=2,
+    format=3,
     name="tiny",
     identity="0123456789abcdef",
     tool="engineset 0.1.0",
     model=tiny_config("qwen3"),
+    names=EngineNames("x_l%d.axmodel", "post.axmodel"),
     source=SourceEntry(
         "/a/ä/tiny.gguf",
         {"tiny.gguf": "ab" * 32},
@@ -109,7 +111,7 @@ def test_another_format_is_named_whatever_its_fields(tmp_path: Path, without: st
     fields = msgspec.to_builtins(MANIFEST) | {"format": 1}
     del fields[without]
     (tmp_path / "manifest.json").write_text(json.dumps(fields))
-    with pytest.raises(VerifyError, match=r"another format \(expected 2, found 1\)"):
+    with pytest.raises(VerifyError, match=r"another format \(expected 3, found 1\)"):
         read_manifest(tmp_path)
 
 

@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 from pipeline.engineset.manifest import read_manifest
-from pipeline.engineset.names import engine_file
+from pipeline.engineset.names import EngineNames, engine_file
 from pipeline.engineset.vendor_config import vendor_files
 from pipeline.engineset.verify import verify_set
 from pipeline.model import FULL, SLIDING
 from tests.helpers.sets import Tiny, build_tiny, make_tiny, write_config
 from tests.helpers.tiny import tiny_config, tiny_weights
+
+NAMES = EngineNames("x_p128_l%d_together.axmodel", "x_post.axmodel")
 
 
 @pytest.fixture(scope="module")
@@ -62,18 +64,18 @@ def test_config_names_every_file_that_is_there(tiny: Tiny) -> None:
 
 
 def test_config_without_special_tokens_leaves_their_keys_out() -> None:
-    files = vendor_files("x", tiny_config(bos_token_id=None, eos_token_ids=()), 128, "tokenizer.json")
+    files = vendor_files("x", tiny_config(bos_token_id=None, eos_token_ids=()), NAMES, "tokenizer.json")
     config = json.loads(files["config.json"])
     assert not {"bos_token_id", "eos_token_id"} & set(config)
     assert config["url_tokenizer_model"] == "tokenizer.json"
 
 
 def test_config_has_the_layers_that_slide_and_the_kept_rows() -> None:
-    plain = json.loads(vendor_files("x", tiny_config(), 128, None)["config.json"])
+    plain = json.loads(vendor_files("x", tiny_config(), NAMES, None)["config.json"])
     assert not {"layer_types", "sliding_window", "filename_vocab_keep"} & set(plain)
     types = (SLIDING, FULL)
     sliding = tiny_config("gemma3", layer_types=types, sliding_window=4, rope_local_theta=100.0, kept_rows=7)
-    config = json.loads(vendor_files("x", sliding, 128, None)["config.json"])
+    config = json.loads(vendor_files("x", sliding, NAMES, None)["config.json"])
     assert (config["layer_types"], config["sliding_window"]) == (list(types), 4)
     assert (config["filename_vocab_keep"], config["tokens_embed_num"]) == ("vocab_keep.json", 1000)
 

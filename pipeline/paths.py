@@ -1,12 +1,14 @@
-"""Every path that a task reads or writes below the build directory."""
+"""Every path that a build reads or writes below the build directory."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.engineset.names import AXL4_FILE, engine_file, layout_file
+from pipeline.engineset.names import AXL4_FILE, layout_file
 from pipeline.hashes import digest
 from pipeline.job import Job
+from pipeline.refit.plan import all_plans
+from pipeline.toolchain.kinds import KINDS
 
 
 def hash_database(build: Path) -> Path:
@@ -20,8 +22,7 @@ def marker_directory(build: Path, job: Job, marker: int) -> Path:
 
 def marker_engine(build: Path, job: Job, marker: int, kind: str) -> Path:
     """One engine of a marker build."""
-    name = engine_file(job.template_model, job.options.prefill_len, kind)
-    return marker_directory(build, job, marker) / name
+    return marker_directory(build, job, marker) / job.names.file(kind)
 
 
 def layout_path(build: Path, job: Job, kind: str) -> Path:
@@ -43,7 +44,7 @@ def template_directory(build: Path, job: Job) -> Path:
 
 
 def template_engine(build: Path, job: Job, kind: str, layer: int) -> Path:
-    return template_directory(build, job) / engine_file(job.template_model, job.options.prefill_len, kind, layer)
+    return template_directory(build, job) / job.names.file(kind, layer)
 
 
 def walk_path(build: Path, job: Job) -> Path:
@@ -52,6 +53,12 @@ def walk_path(build: Path, job: Job) -> Path:
 
 def confirmed_path(build: Path, job: Job) -> Path:
     return build / "confirmed" / f"{job.template_key}.json"
+
+
+def confirmed_files(build: Path, job: Job) -> list[Path]:
+    """What a confirmation relies on: the template's engines and the layouts."""
+    engines = [template_engine(build, job, plan.kind, plan.layer) for plan in all_plans(job.template_model)]
+    return [*engines, *(layout_path(build, job, kind) for kind in KINDS)]
 
 
 def parts_directory(build: Path, job: Job) -> Path:
@@ -64,9 +71,14 @@ def lock_path(build: Path, output: Path) -> Path:
     return build / "locks" / f"{digest(str(output.absolute().resolve()))[:32]}.lock"
 
 
+def parts_lock(build: Path, job: Job) -> Path:
+    """Held, shared, by every process that works on the parts of a set."""
+    return build / "locks" / f"{job.identity}.parts"
+
+
 def part_path(build: Path, job: Job, kind: str, layer: int) -> Path:
     """A patched engine that waits for its set."""
-    return parts_directory(build, job) / engine_file(job.template_model, job.options.prefill_len, kind, layer)
+    return parts_directory(build, job) / job.names.file(kind, layer)
 
 
 def report_path(build: Path, job: Job, kind: str, layer: int) -> Path:
