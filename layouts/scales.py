@@ -171,8 +171,9 @@ class Scales:
     divisor : what the largest magnitude is divided by to give the scale
     shared : the largest magnitude is that of the whole row, so that all entries of a row are equal and no build can tell
         them apart (one class); otherwise that of the group
-    factor : an entry is float32(scale * factor); one float32 per tensor, 1 for all entries but fp32
-    zero : the scale where all values are 0; likewise
+    factor : an entry is float32(scale * factor), the product in float64; one number per tensor, 1 for all entries but fp32. One
+        chip's is a float32, another's the quotient of two (input over output scale)
+    zero : the scale where all values are 0, a float32; likewise
     """
 
     entry: str
@@ -190,7 +191,7 @@ class Scales:
             raise LayoutError("divisor of the scale rule out of range", expected="1 to 255", found=self.divisor)
         object.__setattr__(self, "divisor", float(self.divisor))
         for name in ("factor", "zero"):
-            number = float32_of(getattr(self, name))
+            number = float(self.factor) if name == "factor" else float32_of(self.zero)
             if not (isfinite(number) and number > 0):
                 raise LayoutError(f"{name} of the scale rule out of range", expected="above 0", found=number)
             if number != 1 and not kind.nearest:
@@ -203,19 +204,25 @@ class Scales:
 
     def encode(self, scales: Float32) -> Raw:
         """Entries of scales, same shape. Raises ScaleRefused as `EntryCodec.encode` does."""
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            return entry_codec(self.entry).encode(scales if self.factor == 1 else scales * np.float32(self.factor))
+        return entry_codec(self.entry).encode(self._times_factor(scales))
 
     def decode(self, raw: Raw) -> Float32:
         """The scales of entries, same shape; where a factor is rounded away, the nearest that has this very entry."""
         entries = entry_codec(self.entry).decode(raw)
         if self.factor == 1:
             return entries
-        factor = np.float32(self.factor)
         with np.errstate(over="ignore", invalid="ignore"):
-            found = entries / factor
+            nearest = (entries / np.float64(self.factor)).astype(np.float32)
+            found = nearest
             for toward in (np.float32(0), np.float32(np.inf)):
-                other = np.nextafter(entries / factor, toward)
-                found = np.where((found * factor != entries) & (other * factor == entries), other, found)
+                other = np.nextafter(nearest, toward)
+                better = (self._times_factor(found) != entries) & (self._times_factor(other) == entries)
+                found = np.where(better, other, found)
         scales: Float32 = found
         return scales
+
+    def _times_factor(self, scales: Float32) -> Float32:
+        if self.factor == 1:
+            return scales
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            return (scales * np.float64(self.factor)).astype(np.float32)

@@ -89,7 +89,7 @@ def _tensor_table(tensor: StoredTensor) -> Table:
 
 
 def _scales_table(scales: Scales) -> Table:
-    table = asdict(scales) | {"factor": _shortest(scales.factor), "zero": _shortest(scales.zero)}
+    table = asdict(scales) | {"factor": scales.factor, "zero": _shortest(scales.zero)}
     return {key: value for key, value in table.items() if scales.entry == "fp32" or key not in _FP32_SCALES}
 
 
