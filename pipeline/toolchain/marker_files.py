@@ -13,7 +13,6 @@ from pathlib import Path
 
 import msgspec
 
-from pipeline.checkpoint.noise import write_hf_checkpoint
 from pipeline.errors import MismatchError, MissingFileError, ToolchainError
 from pipeline.files import file_sha256, new_directory, write_json
 from pipeline.model import ModelConfig
@@ -21,6 +20,7 @@ from pipeline.toolchain.kinds import EMBEDDING_ENGINE, LAYER, POST_ENGINE
 from pipeline.toolchain.markers import MarkerPlan, marker_checkpoint, plan_markers
 from pipeline.toolchain.options import CompileOptions
 from pipeline.toolchain.pulsar2_command import build_variables, build_words
+from pipeline.toolchain.pulsar2_source import write_source
 from pipeline.version import TOOL
 
 MARKERS_FILE = "markers.json"
@@ -78,7 +78,7 @@ def write_marker_files(config: ModelConfig, options: CompileOptions, output: Pat
 
 def _write_build(plan: MarkerPlan, options: CompileOptions, build: int, output: Path) -> MarkerBuild:
     name = CONFIRM_NAME if build == plan.confirm else f"build-{build}"
-    write_hf_checkpoint(output / name, marker_checkpoint(plan, build), plan.dtype)
+    write_source(output / name, marker_checkpoint(plan, build))
     files = {path.name: file_sha256(path) for path in sorted((output / name).iterdir())}
     role = "confirms the layouts" if build == plan.confirm else "numbers the elements"
     return MarkerBuild(name, role, plan.kinds(build), files, vendor_command(options, name))

@@ -18,7 +18,7 @@ from layouts.decode_integers import IntegerMarkers
 from layouts.integer_markers import number_matrices
 from layouts.markers import PLUS_ONE_SAFE, VECTOR_ALPHABET, choose_alphabet, number_tensors
 from layouts.narrow_codes import builds_needed
-from pipeline.checkpoint.noise import Dtype, NoiseCheckpoint
+from pipeline.checkpoint.noise import NoiseCheckpoint
 from pipeline.checkpoint.protocol import Checkpoint, Float32
 from pipeline.checkpoint.slots import model_slots
 from pipeline.checkpoint.stored import row_range
@@ -42,14 +42,12 @@ class MarkerPlan:
     builds : number of marker builds; the confirming one has this index
     engines : kind of engine -> the numbering of its elements
     own : kind of engine -> number of marker builds, from the first on, that number it
-    dtype : what a Hugging Face directory has to store: the confirming build is full float32
     """
 
     config: ModelConfig
     builds: int
     engines: dict[str, EngineMarkers]
     own: dict[str, int]
-    dtype: Dtype = "F32"
 
     @property
     def confirm(self) -> int:
