@@ -12,6 +12,7 @@ import click
 from pipeline.cli import INTERRUPTED
 from pipeline.cli.compile import llm_build
 from pipeline.cli.decode import decode
+from pipeline.cli.diff import diff
 from pipeline.cli.evaluate import evaluate
 from pipeline.cli.inspect import inspect
 from pipeline.cli.locate import locate
@@ -30,7 +31,7 @@ def commands() -> None:
     """Puts the weights of any GGUF into finished NPU engines, and proves it."""
 
 
-for command in (run, inspect, refit, verify, evaluate, markers, decode, locate, llm_build):
+for command in (run, inspect, refit, verify, diff, evaluate, markers, decode, locate, llm_build):
     commands.add_command(command)
 
 

@@ -10,7 +10,7 @@ from layouts.errors import DecodeRefused
 from layouts.sidecar import read_layout
 from layouts.stored import EngineLayout
 from pipeline.container.blob import read_blob, weight_blob
-from pipeline.errors import MismatchError
+from pipeline.errors import EngineSetError, MismatchError
 from pipeline.refit.assigned import AssignedWeights
 from pipeline.refit.outside import checked_blob, outside_sha256
 
@@ -54,7 +54,13 @@ def known_layout(*engines: Path) -> tuple[str, EngineLayout] | None:
     with as_file(files("layouts") / "known") as folder:
         for path in sorted(folder.glob(SIDECARS)):
             layout = read_layout(path)
-            for engine in engines:
-                if weight_blob(engine).size == layout.blob_bytes and outside_sha256(engine, layout) == layout.outside:
-                    return path.name, layout
+            if any(_names(layout, engine) for engine in engines):
+                return path.name, layout
     return None
+
+
+def _names(layout: EngineLayout, engine: Path) -> bool:
+    try:
+        return weight_blob(engine).size == layout.blob_bytes and outside_sha256(engine, layout) == layout.outside
+    except EngineSetError:  # a file that is no engine is none of the known ones
+        return False

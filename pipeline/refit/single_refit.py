@@ -8,6 +8,7 @@ from pathlib import Path
 from layouts.sidecar import read_layout
 from layouts.stored import EngineLayout
 from pipeline.checkpoint.open import open_weights_source
+from pipeline.container.blob import weight_blob
 from pipeline.errors import MismatchError
 from pipeline.refit.assigned import AssignedWeights
 from pipeline.refit.choose import ScaleMode
@@ -49,9 +50,13 @@ class Refitted:
 
 
 def layout_for(engine: Path, sidecar: Path | None) -> NamedLayout:
-    """The layout of a file, or the one of ours that names the engine. Raises MismatchError where there is none."""
+    """The layout of a file, or the one of ours that names the engine.
+
+    Raises MismatchError where there is none, ContainerError for a file that is no engine.
+    """
     if sidecar is not None:
         return NamedLayout(str(sidecar), read_layout(sidecar))
+    weight_blob(engine)
     known = known_layout(engine)
     if known is None:
         raise MismatchError("none of the known layouts is of this engine, name one", file=engine)
