@@ -54,13 +54,13 @@ class Bias:
             raise LayoutError("zero point out of range", expected="32 bits", found=self.zero_point)
 
 
-def bias_entries(rule: Bias, q: Int8, scales: Float32, entries: npt.NDArray[Any], bias: Float32) -> Raw:
+def bias_entries(rule: Bias, q: Int8, scales: Float32, entries: Float32, bias: Float32) -> Raw:
     """Bias entries of rows.
 
     Parameters
     ----------
     q : stored integers `[rows, cols]`, 0 where an element is absent
-    scales, entries : float32 scale and raw scale entry of each row, `[rows]`
+    scales, entries : scale of each row and the number that its scale entry holds, float32 `[rows]`
     bias : float32 `[rows]`
 
     Returns
@@ -73,12 +73,12 @@ def bias_entries(rule: Bias, q: Int8, scales: Float32, entries: npt.NDArray[Any]
     """
     with np.errstate(over="ignore", invalid="ignore"):
         steps = np.rint(bias / (scales * np.float32(rule.factor))).astype(np.float64)
-    total = steps - float(rule.zero_point) * q.sum(axis=1, dtype=np.int64)
+    total = steps + 0.0 - float(rule.zero_point) * q.sum(axis=1, dtype=np.int64)  # an integer is never -0
     if rule.entry == "int32":
         _check(np.abs(total + 0.5) < 2.0**31, total)
         return _column(total.astype(np.int32))
     with np.errstate(over="ignore", invalid="ignore"):
-        stored = (total * np.ascontiguousarray(entries).view(np.float32)).astype(np.float32)
+        stored = (total * entries).astype(np.float32)
     _check(np.isfinite(stored), total)
     return _column(stored)
 

@@ -14,7 +14,7 @@ from layouts.codecs import Float32, codec
 from layouts.errors import LayoutError
 from layouts.integers import INTEGERS, IntegerCodec, integer_codec
 from layouts.quantize import dequantize, quantize, refit_scales, search_scales
-from layouts.scales import Scales
+from layouts.scales import Scales, entry_codec
 from layouts.stored import StoredTensor
 
 Raw = npt.NDArray[Any]
@@ -107,8 +107,8 @@ def with_bias(
     if stored.bias.zero_point:
         for window in stored.copies[0].absent_windows(first_row, first_row + rows):
             q[window] = 0
-    entries = encoded.entries[:, 0]
-    scales = stored.scales.decode(entries) if held is None else held[:, 0]
+    scales = (stored.scales.decode(encoded.entries) if held is None else held)[:, 0]
+    entries = entry_codec(stored.scales.entry).decode(encoded.entries)[:, 0]
     given = np.zeros(rows, np.float32) if bias is None else bias
     return replace(encoded, bias=bias_entries(stored.bias, q, scales, entries, given))
 
