@@ -15,20 +15,22 @@ import numpy.typing as npt
 from pipeline.container.mapped import Blob, Buffer
 from pipeline.errors import RknnError
 
-_SIZES = {"<B": 1, "<i": 4, "<I": 4, "<Q": 8}
+# offsets may lead to one place again and again: what is read of one file is limited, in items
+MOST_ITEMS, TABLE_ITEMS = 1 << 20, 32
 
 
-@dataclass(frozen=True)
+@dataclass
 class Region:
     """The buffer: the bytes of the file from `start` to `stop`. All offsets below are of the file."""
 
     data: Buffer
     start: int
     stop: int
+    items: int = 0
 
     def number(self, at: int, form: str, where: str) -> int:
         """A little-endian integer, `form` as `struct` has it."""
-        self.check(at, _SIZES[form] if form in _SIZES else struct.calcsize(form), where)
+        self.check(at, struct.calcsize(form), where)
         return int(struct.unpack_from(form, self.data, at)[0])
 
     def check(self, at: int, size: int, where: str) -> None:
@@ -37,48 +39,53 @@ class Region:
             expected = f"within {self.start} to {self.stop}"
             raise RknnError("points outside the FlatBuffer", where=where, offset=at, expected=expected, found=size)
 
+    def spend(self, items: int, at: int, where: str) -> None:
+        """Raises RknnError when more has been read than any engine holds."""
+        self.items += items
+        if self.items > MOST_ITEMS:
+            raise RknnError("tables hold too much", where=where, offset=at, expected=MOST_ITEMS, found=self.items)
+
     def follow(self, at: int, where: str) -> int:
         """What the forward offset at `at` leads to."""
         return at + self.number(at, "<I", where)
 
     def root(self) -> Table:
-        return Table(self, self.follow(self.start, "root"), "root")
+        return self.table(self.follow(self.start, "root"), "root")
+
+    def table(self, at: int, where: str) -> Table:
+        """Raises RknnError for a table or a vtable that does not lie in the buffer."""
+        self.spend(TABLE_ITEMS, at, where)
+        vtable = at - self.number(at, "<i", where)
+        size, length = (self.number(vtable + 2 * i, "<H", where) for i in range(2))
+        if size < 4 or size % 2 or length < 4:
+            raise RknnError("not a table of a FlatBuffer", where=where, offset=at, found=[size, length])
+        self.check(vtable, size, where)
+        self.check(at, length, where)
+        return Table(self, at, where, vtable, size, length)
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table at `at`; `where` names it in errors.
-
-    Raises
-    ------
-    RknnError : a vtable or a field outside the buffer
-    """
+    """A table of `length` bytes at `at`; `where` names it in errors. Made by `Region.table`."""
 
     region: Region
     at: int
     where: str
-
-    def __post_init__(self) -> None:
-        vtable = self.at - self.region.number(self.at, "<i", self.where)
-        size, length = (self.region.number(vtable + 2 * i, "<H", self.where) for i in range(2))
-        if size < 4 or size % 2 or length < 4:
-            raise RknnError("not a table of a FlatBuffer", where=self.where, offset=self.at, found=[size, length])
-        self.region.check(vtable, size, self.where)
-        self.region.check(self.at, length, self.where)
-        object.__setattr__(self, "_vtable", (vtable, size, length))
+    vtable: int
+    vtable_size: int
+    length: int
 
     def _field(self, index: int, size: int) -> int | None:
         """Where the field stands, None when it is absent."""
-        vtable, vtable_size, length = self._vtable  # type: ignore[attr-defined]
         slot = 4 + 2 * index
-        offset = self.region.number(vtable + slot, "<H", self.where) if slot < vtable_size else 0
-        if offset and not 4 <= offset <= length - size:
+        offset = self.region.number(self.vtable + slot, "<H", self.where) if slot < self.vtable_size else 0
+        if offset and not 4 <= offset <= self.length - size:
             raise RknnError(f"field {index} lies outside its table", where=self.where, offset=self.at, found=offset)
         return self.at + offset if offset else None
 
     def number(self, index: int, form: str) -> int:
         """An integer; 0 when it is absent."""
-        at = self._field(index, _SIZES[form])
+        at = self._field(index, struct.calcsize(form))
         return 0 if at is None else self.region.number(at, form, self.where)
 
     def vector(self, index: int, item_size: int) -> tuple[int, int]:
@@ -94,6 +101,7 @@ class Table:
 
     def text(self, index: int) -> str:
         start, count = self.vector(index, 1)
+        self.region.spend(count, start, self.where)
         try:
             return bytes(self.region.data[start : start + count]).decode()
         except UnicodeDecodeError as error:
@@ -101,6 +109,7 @@ class Table:
 
     def array(self, index: int, dtype: str) -> npt.NDArray[np.generic]:
         start, count = self.vector(index, np.dtype(dtype).itemsize)
+        self.region.spend(count, start, self.where)
         return np.frombuffer(self.region.data, dtype, count, start).copy()
 
     def blob(self, index: int, name: str) -> Blob:
@@ -108,12 +117,7 @@ class Table:
         return Blob(name, start, count)
 
     def tables(self, index: int, name: str) -> list[Table]:
-        """Raises RknnError for more tables than could differ."""
         start, count = self.vector(index, 4)
-        if count > MOST_TABLES:
-            raise RknnError(f"too many {name}s", where=self.where, offset=start, expected=MOST_TABLES, found=count)
+        self.region.spend(count, start, self.where)
         places = [start + 4 * i for i in range(count)]
-        return [Table(self.region, self.region.follow(at, name), f"{name}[{i}]") for i, at in enumerate(places)]
-
-
-MOST_TABLES = 1 << 16
+        return [self.region.table(self.region.follow(at, name), f"{name}[{i}]") for i, at in enumerate(places)]

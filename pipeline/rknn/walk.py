@@ -19,6 +19,7 @@ from pipeline.rknn.flatbuffer import Region, Table
 
 MAGIC = b"RKNN"
 BODY = 64
+TILE_AXES = 6
 KINDS = {1: "input", 2: "output", 3: "internal", 4: "constant", 5: "argument", 9: "commands", 10: "tasks"}
 _ROOT_GRAPHS, _ROOT_COMPILER, _ROOT_TARGET, _ROOT_SOURCE, _ROOT_BUFFERS = 2, 7, 8, 9, 20
 _GRAPH_TENSORS, _GRAPH_OPERATORS = 0, 1
@@ -28,11 +29,12 @@ _OP_TYPE, _OP_NAME, _OP_INPUTS, _OP_OUTPUTS = 1, 2, 4, 5
 
 @dataclass(frozen=True)
 class RknnTensor:
-    """A tensor of the graph, and where its bytes stand in the file: None for one that exists at run time only.
+    """A tensor of a graph, and where its bytes stand in the file: None for one that exists at run time only, and for a
+    weight that stands in another graph under the same name.
 
-    `shape` is the logical one. `stored_shape` is how the chip holds it, slowest first: of a weight (1, columns / columns of
-    a tile, height, width, rows, columns of a tile) for each tile of rows, one tile behind the other. `scales` and
-    `zero_points` are empty unless it is an activation of a quantized engine.
+    `shape` is the logical one. `stored_shape` is how the chip holds it, slowest first; of a weight it is `TILE_AXES` numbers
+    for each group of tiles: row tiles, column tiles, height, width, rows and columns of a tile (docs/rknn-file.md). `scales`
+    and `zero_points` are empty unless it is an activation of a quantized engine.
     """
 
     name: str
@@ -56,6 +58,14 @@ class RknnOperator:
 
 
 @dataclass(frozen=True)
+class RknnGraph:
+    """The network for one set of input shapes."""
+
+    tensors: tuple[RknnTensor, ...]
+    operators: tuple[RknnOperator, ...]
+
+
+@dataclass(frozen=True)
 class RknnEngine:
     """A walked container. `body` is the FlatBuffer; `info` the JSON behind it."""
 
@@ -66,9 +76,17 @@ class RknnEngine:
     target: str
     source: str
     body: Blob
-    tensors: tuple[RknnTensor, ...]
-    operators: tuple[RknnOperator, ...]
+    graphs: tuple[RknnGraph, ...]
     info: dict[str, Any]
+
+    @property
+    def tensors(self) -> tuple[RknnTensor, ...]:
+        """Those of all graphs."""
+        return tuple(tensor for graph in self.graphs for tensor in graph.tensors)
+
+    @property
+    def operators(self) -> tuple[RknnOperator, ...]:
+        return tuple(operator for graph in self.graphs for operator in graph.operators)
 
     def constants(self) -> tuple[RknnTensor, ...]:
         """The tensors that hold weights, in file order."""
@@ -97,16 +115,23 @@ def _walk(path: Path, data: Buffer) -> RknnEngine:
     if length > len(data) - BODY - 8:
         most = f"at most {len(data) - BODY - 8} bytes"
         raise RknnError("the FlatBuffer runs past the end of the file", offset=16, expected=most, found=length)
+    if bytes(data[BODY + 4 : BODY + 8]) != MAGIC:
+        found = f"version {version}, {bytes(data[BODY + 4 : BODY + 8])!r}"
+        reason = "not the FlatBuffer of an .rknn (the mini format of rv1103 and rv1106 is not read)"
+        raise RknnError(reason, offset=BODY + 4, expected=MAGIC, found=found)
     root = Region(data, BODY, BODY + length).root()
     buffers = [table.blob(0, f"buffer {i}") for i, table in enumerate(root.tables(_ROOT_BUFFERS, "buffer"))]
-    graphs = root.tables(_ROOT_GRAPHS, "graph")
-    if len(graphs) != 1:
-        raise RknnError("not an engine", where="root", offset=root.at, expected="1 graph", found=len(graphs))
-    tensors = tuple(_tensor(table, buffers) for table in graphs[0].tables(_GRAPH_TENSORS, "tensor"))
-    operators = tuple(_operator(table, tensors) for table in graphs[0].tables(_GRAPH_OPERATORS, "operator"))
+    graphs = tuple(_graph(table, buffers) for table in root.tables(_ROOT_GRAPHS, "graph"))
+    if not graphs:
+        raise RknnError("not an engine", where="root", offset=root.at, expected="a graph", found="none")
     compiler, target, source = (root.text(index) for index in (_ROOT_COMPILER, _ROOT_TARGET, _ROOT_SOURCE))
     body, info = Blob("body", BODY, length), _info(data, BODY + length)
-    return RknnEngine(path, len(data), version, compiler, target, source, body, tensors, operators, info)
+    return RknnEngine(path, len(data), version, compiler, target, source, body, graphs, info)
+
+
+def _graph(table: Table, buffers: list[Blob]) -> RknnGraph:
+    tensors = tuple(_tensor(item, buffers) for item in table.tables(_GRAPH_TENSORS, "tensor"))
+    return RknnGraph(tensors, tuple(_operator(item, tensors) for item in table.tables(_GRAPH_OPERATORS, "operator")))
 
 
 def _tensor(table: Table, buffers: list[Blob]) -> RknnTensor:
@@ -123,7 +148,7 @@ def _tensor(table: Table, buffers: list[Blob]) -> RknnTensor:
         _integers(table, _STORED_SHAPE),
         tuple(float(scale) for scale in table.array(_SCALE, "<f4")),
         _integers(table, _ZERO),
-        _data(table, name, buffers[buffer]) if buffer else None,
+        _data(table, name, buffers[buffer]) if buffers and buffers[buffer].size else None,
     )
 
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from safetensors.numpy import save_file
 
 from pipeline.cli.inspect import inspect
-from pipeline.errors import AxmodelError, CheckpointError, EngineSetError, MissingFileError
+from pipeline.errors import CheckpointError, ContainerError, EngineSetError, MissingFileError
 from tests.helpers.tiny import tiny_config, write_tiny_gguf
 
 
@@ -36,8 +36,8 @@ def test_file_of_another_kind_is_called_what_it_is(tmp_path: Path, name: str, da
     path = tmp_path / name
     path.write_bytes(data)
     error = refusal(path)
-    assert isinstance(error, AxmodelError)
-    assert str(error) == f"{path}: neither a GGUF nor an .axmodel (found {kind})"
+    assert isinstance(error, ContainerError)
+    assert str(error) == f"{path}: neither a GGUF nor an engine (found {kind})"
 
 
 def test_safetensors_is_called_so(tmp_path: Path) -> None:
