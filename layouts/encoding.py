@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from layouts.bias import bias_entries
 from layouts.codecs import Float32, codec
+from layouts.entry_codecs import entry_codec
 from layouts.errors import LayoutError
 from layouts.integers import INTEGERS, IntegerCodec, integer_codec
 from layouts.quantize import dequantize, quantize, refit_scales, search_scales
-from layouts.scales import Scales, entry_codec
+from layouts.scales import Scales
 from layouts.stored import StoredTensor
 
 Raw = npt.NDArray[Any]

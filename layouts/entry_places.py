@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from layouts.codes import U32, Code
 from layouts.digits import Int64
+from layouts.entry_codecs import EntryCodec, entry_codec
 from layouts.errors import DecodeRefused
 from layouts.integer_markers import DIGIT_BITS, EXPONENTS, MarkedMatrix
-from layouts.scales import DIVISORS, EntryCodec, entry_codec
+from layouts.scales import DIVISORS
 from layouts.sightings import Blob
 
 ENTRIES_OF = {"s8": ("reciprocal",), "s4": ("bf16", "fp16")}

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from layouts.entry_codecs import entry_codec
 from layouts.errors import LayoutError, ScaleRefused
 from layouts.integers import Int8, IntegerCodec
-from layouts.scales import Float32, Scales, entry_codec
+from layouts.scales import Float32, Scales
 
 SEARCH_STEPS = 32
 SEARCH_PARTS = 64

@@ -10,8 +10,8 @@ import numpy as np
 from layouts.compare import Bytes, ReadWeight, row_ranges
 from layouts.digits import Int64
 from layouts.encoding import Encoded, encode_rows
+from layouts.entry_codecs import entry_codec
 from layouts.errors import DecodeRefused, LayoutError
-from layouts.scales import entry_codec
 from layouts.stored import StoredTensor
 from layouts.view import read_encoded
 

@@ -1,159 +1,22 @@
-"""Scale entries: what stands beside stored integers, and how a scale becomes one (docs/quantization.md)."""
+"""How the stored integers of a tensor are scaled (docs/quantization.md)."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, ClassVar
+from typing import Any
 
-import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from layouts.errors import LayoutError, ScaleRefused
+from layouts.entry_codecs import entry_codec
+from layouts.errors import LayoutError
 
 Float32 = npt.NDArray[np.float32]
 Raw = npt.NDArray[Any]
 
 DIVISORS = {"s8": (127.0, 127.5), "s4": (7.0,)}
 """What the largest magnitude is divided by, per integer codec; the first is the default."""
-
-
-class EntryCodec(ABC):
-    """How a scale is stored.
-
-    `width` is bits of an entry. `nearest`: a scale is rounded to nearest, so that the largest value may be half a step beyond
-    the range; otherwise the scale is the next one above, under which nothing clips.
-    """
-
-    name: ClassVar[str]
-    width: ClassVar[int]
-    raw_dtype: ClassVar[type[np.unsignedinteger[Any]]]
-    nearest: ClassVar[bool] = False
-
-    def encode(self, scales: Float32) -> Raw:
-        """Entries of scales that the format holds exactly (as `held` gives them), same shape.
-
-        Raises
-        ------
-        ScaleRefused : a scale that is not positive and finite, or whose entry would have a half that is 0 or infinite
-        """
-        raw = self._encode(scales)
-        bad = ~(np.isfinite(scales) & (scales > 0) & self.usable(raw))
-        if bad.any():
-            at = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
-            error = ScaleRefused(f"scale entry {list(at)} would be 0 or infinite", found=float(scales[at]))
-            error.at = (at[0], at[-1])
-            raise error
-        return raw
-
-    @abstractmethod
-    def decode(self, raw: Raw) -> Float32:
-        """The scales that stored integers are multiplied with."""
-
-    @abstractmethod
-    def held(self, scales: npt.NDArray[np.float64]) -> Float32:
-        """The scale for each of `scales` (positive, float64), least not below or `nearest`; may be infinite, and 0 if nearest."""
-
-    @abstractmethod
-    def _encode(self, scales: Float32) -> Raw: ...
-
-    def usable(self, raw: Raw) -> npt.NDArray[np.bool_]:
-        """Which entries are positive and finite, both halves where there are two."""
-        decoded = self.decode(raw)
-        usable: npt.NDArray[np.bool_] = np.isfinite(decoded) & (decoded > 0)
-        return usable
-
-
-class _Half(EntryCodec):
-    """One 16-bit float."""
-
-    width = 16
-    raw_dtype: ClassVar[type[np.unsignedinteger[Any]]] = np.uint16
-    dtype: ClassVar[Any]
-
-    def _encode(self, scales: Float32) -> Raw:
-        with np.errstate(over="ignore"):
-            return scales.astype(self.dtype).view(np.uint16)
-
-    def decode(self, raw: Raw) -> Float32:
-        return self._float(raw)
-
-    def held(self, scales: npt.NDArray[np.float64]) -> Float32:
-        with np.errstate(over="ignore"):
-            bits = scales.astype(np.float32).astype(self.dtype).view(np.uint16)
-        low = bits.view(self.dtype).astype(np.float64) < scales
-        return self._float((bits + low).astype(np.uint16))
-
-    def _float(self, bits: Raw) -> Float32:
-        scales: Float32 = bits.view(self.dtype).astype(np.float32)
-        return scales
-
-
-class Bf16Entry(_Half):
-    """The scale as bf16."""
-
-    name = "bf16"
-    dtype = ml_dtypes.bfloat16
-
-
-class Fp16Entry(_Half):
-    """The scale as IEEE half precision."""
-
-    name = "fp16"
-    dtype = np.float16
-
-
-class ReciprocalEntry(Bf16Entry):
-    """Four bytes: low half A = bf16(1 / scale), nearest even; high half B = the scale as bf16."""
-
-    name = "reciprocal"
-    width = 32
-    raw_dtype = np.uint32
-
-    def _encode(self, scales: Float32) -> Raw:
-        with np.errstate(over="ignore", divide="ignore"):
-            reciprocal = (np.float32(1) / scales).astype(ml_dtypes.bfloat16).view(np.uint16)
-        scale = scales.astype(ml_dtypes.bfloat16).view(np.uint16)
-        return scale.astype(np.uint32) << np.uint32(16) | reciprocal
-
-    def decode(self, raw: Raw) -> Float32:
-        return np.ascontiguousarray(raw & np.uint32(0xFFFF0000)).view(np.float32)
-
-    def usable(self, raw: Raw) -> npt.NDArray[np.bool_]:
-        reciprocal = np.ascontiguousarray(raw << np.uint32(16)).view(np.float32)
-        usable: npt.NDArray[np.bool_] = super().usable(raw) & np.isfinite(reciprocal) & (reciprocal > 0)
-        return usable
-
-
-class Fp32Entry(EntryCodec):
-    """A float32: the scale times the tensor's factor (`Scales.factor`), both rounded to nearest."""
-
-    name = "fp32"
-    width = 32
-    raw_dtype = np.uint32
-    nearest = True
-
-    def _encode(self, scales: Float32) -> Raw:
-        return np.array(scales, np.float32, order="C").view(np.uint32)
-
-    def decode(self, raw: Raw) -> Float32:
-        return np.array(raw, np.uint32, order="C").view(np.float32)
-
-    def held(self, scales: npt.NDArray[np.float64]) -> Float32:
-        with np.errstate(over="ignore"):
-            return scales.astype(np.float32)
-
-
-ENTRIES: dict[str, EntryCodec] = {kind.name: kind() for kind in (ReciprocalEntry, Bf16Entry, Fp16Entry, Fp32Entry)}
-
-
-def entry_codec(name: str) -> EntryCodec:
-    """Raises LayoutError for an unknown name."""
-    if name not in ENTRIES:
-        raise LayoutError("unknown scale entry", expected=" | ".join(ENTRIES), found=name)
-    return ENTRIES[name]
 
 
 def float32_of(number: float) -> float:

@@ -14,10 +14,11 @@ from layouts.algebra import Layout
 from layouts.bias import ENTRY_WIDTH, Bias
 from layouts.codecs import codec
 from layouts.copies import Copy, Plane
+from layouts.entry_codecs import entry_codec
 from layouts.errors import LayoutError
 from layouts.integers import INTEGERS
 from layouts.names import check_count, check_name
-from layouts.scales import Scales, entry_codec
+from layouts.scales import Scales
 
 MAX_AXES = 8
 

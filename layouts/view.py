@@ -13,9 +13,9 @@ import numpy as np
 
 from layouts.codecs import Float32, Raw
 from layouts.encoding import Encoded, decode_rows, raw_dtype
+from layouts.entry_codecs import entry_codec
 from layouts.errors import LayoutError
 from layouts.parts import Part, plane_parts
-from layouts.scales import entry_codec
 from layouts.stored import Copy, Plane, StoredTensor
 from layouts.strided import Bytes
 

@@ -14,9 +14,10 @@ import numpy.typing as npt
 from layouts.bias import Bias
 from layouts.codecs import Float32
 from layouts.encoding import Encoded, encode_rows, with_bias
+from layouts.entry_codecs import entry_codec
 from layouts.errors import ScaleRefused
 from layouts.integers import integer_codec
-from layouts.scales import Scales, entry_codec
+from layouts.scales import Scales
 from layouts.stored import Copy, StoredTensor
 from layouts.view import read_encoded
 from pipeline.container.blob import Bytes
@@ -81,21 +82,21 @@ def choose_rows(stored: StoredTensor, given: Given, mode: ScaleMode, engine: Byt
 
 def _with_own_bias(stored: StoredTensor, mixed: Encoded, own: Encoded, bias: Float32 | None, first: int) -> Encoded:
     """Bias entries that follow from the integers; the engine's where they are within a step of them."""
-    if stored.bias is None or own.bias is None or own.entries is None:
+    if stored.bias is None or stored.scales is None or own.bias is None or own.entries is None:
         return mixed
     fresh = with_bias(stored, mixed, bias, first)
-    return replace(fresh, bias=_nearest_bias(stored.bias, own, fresh))
+    kept = _nearest_bias(stored.bias, own.bias, fresh.bias, entry_codec(stored.scales.entry).decode(own.entries[:, :1]))
+    return replace(fresh, bias=kept)
 
 
-def _nearest_bias(rule: Bias, own: Encoded, fresh: Encoded) -> Raw:
+def _nearest_bias(rule: Bias, own: Raw, fresh: Raw | None, entries: Float32) -> Raw:
     """The engine's bias entries that are a step of an integer from the fresh ones, or as far as a rounded scale moves them."""
-    if own.bias is None or fresh.bias is None or own.entries is None:
+    if fresh is None:
         raise InternalError("no bias entries")
-    kind = "<i4" if rule.entry == "int32" else "<f4"
-    held, new = (bias.view(kind).astype(np.float64) for bias in (own.bias, fresh.bias))
-    step = 1.0 if rule.entry == "int32" else own.entries[:, :1].view("<f4").astype(np.float64)
+    kind, step = (np.int32, 1.0) if rule.entry == "int32" else (np.float32, entries.astype(np.float64))
+    held, new = (bias.view(kind).astype(np.float64) for bias in (own, fresh))
     near = np.abs(held - new) <= step + np.abs(new) * BIAS_ROUNDING
-    return np.where(near, own.bias, fresh.bias)
+    return np.where(near, own, fresh)
 
 
 def engine_scales(stored: StoredTensor, scales: Scales, own: Encoded, first_row: int, file: Path) -> Float32:

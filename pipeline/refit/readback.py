@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from layouts.digits import Int64
 from layouts.encoding import Encoded, raw_dtype
+from layouts.entry_codecs import entry_codec
 from layouts.errors import LayoutError
-from layouts.scales import entry_codec
 from layouts.stored import Copy, Plane, StoredTensor
 from pipeline.container.blob import Bytes
 from pipeline.errors import VerifyError

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from layouts.algebra import Piece
 from layouts.codecs import codec
+from layouts.entry_codecs import entry_codec
 from layouts.integers import INTEGERS
-from layouts.scales import Scales, entry_codec
+from layouts.scales import Scales
 from layouts.stored import Copy, Plane, StoredTensor
 from pipeline.toolchain.microcode import Operand
 

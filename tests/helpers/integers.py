@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from layouts.algebra import Digit, Layout, Piece
 from layouts.encoding import Encoded
+from layouts.entry_codecs import ENTRIES, entry_codec
 from layouts.integers import integer_codec
-from layouts.scales import DIVISORS, ENTRIES, Scales, entry_codec
+from layouts.scales import DIVISORS, Scales
 from layouts.stored import Copy, EngineLayout, Plane, StoredTensor
 from tests.helpers.layouts import moved
 

@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layouts.encoding import decode_rows, encode_rows
+from layouts.entry_codecs import ENTRIES
 from layouts.errors import LayoutError, ScaleRefused
 from layouts.integers import INTEGERS, IntegerCodec, integer_codec
 from layouts.quantize import dequantize, largest, quantize, refit_scales, search_scales
-from layouts.scales import DIVISORS, ENTRIES, Float32, Scales
+from layouts.scales import DIVISORS, Float32, Scales
 from tests.helpers.integers import published
 
 COLUMNS = [1, 36, 37, 255, 256, 257, 600]

@@ -6,9 +6,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from layouts.entry_codecs import ENTRIES, entry_codec
 from layouts.errors import LayoutError, ScaleRefused
 from layouts.integers import integer_codec
-from layouts.scales import ENTRIES, Scales, entry_codec
+from layouts.scales import Scales
 
 PATTERNS = np.arange(1, 1 << 15, dtype=np.uint16)
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from layouts.encoding import encode_rows
+from layouts.entry_codecs import entry_codec
 from layouts.integers import integer_codec
-from layouts.scales import entry_codec
 from layouts.stored import EngineLayout
 from layouts.view import read_encoded, read_tensor, write_tensor
 from pipeline.axmodel.walk import walk_engine
