@@ -36,7 +36,7 @@ def confirm(layout: EngineLayout, builds: Sequence[Bytes], blob: Bytes, known: R
 
     Raises
     ------
-    DecodeRefused : a blob of another size, a weight-dependent byte outside every tensor, a stored element or scale entry that
+    DecodeRefused : a blob of another size, a weight-dependent byte outside every tensor, a stored element or entry that
         differs from the prediction; lists the first ranges or elements.
     """
     check_explained(layout, builds)
