@@ -1,0 +1,206 @@
+"""One engine of any network: patching is compiling, confirming comes first, and what is wrong is said at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from layouts.errors import DecodeRefused
+from layouts.stored import EngineLayout
+from pipeline.container.blob import weight_blob
+from pipeline.errors import MismatchError, NotFiniteError
+from pipeline.refit.refused import PlanRefusedError
+from pipeline.refit.single_refit import NamedLayout, Refitted, Sources, layout_for, open_assigned, refit_file
+from pipeline.refit.single_verify import verify_engine
+from tests.helpers.engines import overwrite
+from tests.helpers.generations import BUILDS
+from tests.helpers.networks import SHAPES, WIDE, Weights, compiled, network_layout, random_weights, write_source
+
+A, B = 1, 2
+BYTES_BETWEEN = WIDE + 11
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Path:
+    return compiled(tmp_path / "a.axmodel", random_weights(A))
+
+
+@pytest.fixture
+def layout(engine: Path) -> EngineLayout:
+    return network_layout(engine)
+
+
+def put(
+    engine: Path, layout: EngineLayout, weights: Weights, output: Path, base: Path | None = None, scales: str = "refit"
+) -> Refitted:
+    source = write_source(output.with_suffix(".safetensors"), weights)
+    return refit_file(engine, NamedLayout("given", layout), Sources(source, base), scales, output)
+
+
+@pytest.mark.parametrize("generation", BUILDS)
+@pytest.mark.parametrize("seed", range(3, 6))
+def test_patch_is_compile(tmp_path: Path, generation: str, seed: int) -> None:
+    engine = compiled(tmp_path / "a.axmodel", random_weights(A), generation, seed)
+    fresh = compiled(tmp_path / "b.axmodel", random_weights(seed), generation, seed)
+    put(engine, network_layout(engine), random_weights(seed), tmp_path / "out.axmodel")
+    assert (tmp_path / "out.axmodel").read_bytes() == fresh.read_bytes()
+
+
+@pytest.mark.parametrize("scales", ["refit", "engine"])
+def test_own_weights_are_the_identity(engine: Path, layout: EngineLayout, tmp_path: Path, scales: str) -> None:
+    done = put(engine, layout, random_weights(A), tmp_path / "out.axmodel", scales=scales)
+    assert (tmp_path / "out.axmodel").read_bytes() == engine.read_bytes()
+    assert done.report.changed_bytes == 0
+
+
+def test_a_then_b_then_a_is_a_and_every_one_is_the_same_template(
+    engine: Path, layout: EngineLayout, tmp_path: Path
+) -> None:
+    put(engine, layout, random_weights(B), tmp_path / "b.axmodel")
+    assert network_layout(tmp_path / "b.axmodel").outside == layout.outside
+    put(tmp_path / "b.axmodel", layout, random_weights(A), tmp_path / "again.axmodel")
+    assert (tmp_path / "b.axmodel").read_bytes() != engine.read_bytes() == (tmp_path / "again.axmodel").read_bytes()
+
+
+def test_rows_of_zeros_have_the_scale_of_the_rule(engine: Path, layout: EngineLayout, tmp_path: Path) -> None:
+    weights = random_weights(B)
+    weights["wide"][2] = 0
+    weights["wide_bias"][2] = 0
+    done = put(engine, layout, weights, tmp_path / "out.axmodel")
+    entry = (tmp_path / "out.axmodel").read_bytes()[weight_blob(engine).offset + WIDE + 80 + 12 :][:4]
+    assert np.frombuffer(entry, "<f4")[0] == np.float32(float(np.float32(1e-10)) * 0.00037)
+    assert done.report.tensors["wide"].max_error < 0.02
+
+
+def test_report_counts_what_is_absent_and_names_the_bias(engine: Path, layout: EngineLayout, tmp_path: Path) -> None:
+    report = put(engine, layout, random_weights(B), tmp_path / "out.axmodel").report
+    wide = report.tensors["wide"]
+    assert (wide.elements, wide.absent, wide.sources) == (90, 30, ("wide", "wide_bias"))
+    assert 0 < wide.max_error <= 0.51 * np.abs(random_weights(B)["wide"]).max() / 127
+    assert report.tensors["narrow"].copies == ("decode", "prefill")
+
+
+def test_engine_of_another_version_is_refused_or_confirmed_by_its_weights(
+    engine: Path, layout: EngineLayout, tmp_path: Path
+) -> None:
+    """Same size, same layout, other bytes between: only the weights that it was compiled from can tell."""
+    other = compiled(tmp_path / "other.axmodel", random_weights(A), version=9)
+    with pytest.raises(MismatchError, match=r"other\.axmodel: outside the weights: the layout is not confirmed"):
+        put(other, layout, random_weights(B), tmp_path / "out.axmodel")
+    base = write_source(tmp_path / "base.safetensors", random_weights(A))
+    done = put(other, layout, random_weights(B), tmp_path / "out.axmodel", base)
+    assert done.confirmed == f"the layout predicts the engine from {base}"
+    assert (tmp_path / "out.axmodel").read_bytes() == compiled(
+        tmp_path / "b.axmodel", random_weights(B), version=9
+    ).read_bytes()
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_base_that_is_not_what_was_compiled_is_refused(
+    engine: Path, layout: EngineLayout, tmp_path: Path, name: str
+) -> None:
+    wrong = random_weights(A)
+    wrong[name].flat[-1] += 0.5
+    base = write_source(tmp_path / "base.safetensors", wrong)
+    nameless = replace(layout, outside="")
+    with pytest.raises(DecodeRefused, match=name.removesuffix("_bias")) as caught:
+        put(engine, nameless, random_weights(B), tmp_path / "out.axmodel", base)
+    assert caught.value.file == engine
+    assert not (tmp_path / "out.axmodel").exists()
+
+
+def test_nameless_layout_without_a_base_is_refused(engine: Path, layout: EngineLayout, tmp_path: Path) -> None:
+    with pytest.raises(MismatchError, match="no base weights are given"):
+        put(engine, replace(layout, outside=""), random_weights(B), tmp_path / "out.axmodel")
+
+
+def test_all_faults_of_a_source_are_said_at_once(engine: Path, layout: EngineLayout, tmp_path: Path) -> None:
+    weights = random_weights(B)
+    weights["wide"] = np.ascontiguousarray(weights["wide"].transpose(0, 2, 1))
+    weights["wide_bias"] = weights["wide_bias"][:5].copy()
+    del weights["lstm"]
+    with pytest.raises(PlanRefusedError) as caught:
+        put(engine, layout, weights, tmp_path / "out.axmodel")
+    source = tmp_path / "out.safetensors"
+    assert str(caught.value).splitlines() == [
+        f"{source}: wide: the engine has [6, 5, 3], the source has [6, 3, 5]",
+        f"{source}: wide_bias: the engine has [6], the source has [5]",
+        f"{source}: lstm: missing, the engine needs it as [4, 8]",
+    ]
+
+
+def test_what_the_engine_has_no_place_for_is_listed(engine: Path, layout: EngineLayout, tmp_path: Path) -> None:
+    weights = random_weights(B) | {"head": np.ones((2, 2), np.float32), "head_bias": np.ones(2, np.float32)}
+    assert sorted(put(engine, layout, weights, tmp_path / "out.axmodel").unused) == ["head", "head_bias"]
+
+
+def test_vector_may_be_one_row(engine: Path, layout: EngineLayout, tmp_path: Path) -> None:
+    weights = random_weights(B)
+    put(engine, layout, weights, tmp_path / "flat.axmodel")
+    put(engine, layout, weights | {"lstm_bias": weights["lstm_bias"][None]}, tmp_path / "row.axmodel")
+    assert (tmp_path / "flat.axmodel").read_bytes() == (tmp_path / "row.axmodel").read_bytes()
+
+
+def test_values_that_do_not_fit_are_named_as_the_source_has_them(
+    engine: Path, layout: EngineLayout, tmp_path: Path
+) -> None:
+    weights = random_weights(B)
+    weights["lstm_bias"][3] = 1e6
+    with pytest.raises(NotFiniteError, match=r"out\.safetensors: lstm_bias: element \[3\] does not fit fp16"):
+        put(engine, layout, weights, tmp_path / "out.axmodel")
+    weights = random_weights(B)
+    weights["wide_bias"][4] = 1e9
+    with pytest.raises(NotFiniteError, match=r"out\.safetensors: wide_bias: row 4: bias entry does not fit in s8"):
+        put(engine, layout, weights, tmp_path / "out.axmodel")
+    weights = random_weights(B)
+    weights["wide"][5] = 1e-44
+    with pytest.raises(NotFiniteError, match=r"out\.safetensors: wide: row 5, group 0: the scale entry"):
+        put(engine, layout, weights, tmp_path / "out.axmodel")
+    assert not list(tmp_path.glob("*out.axmodel*"))
+
+
+def test_engine_itself_is_no_output(engine: Path, layout: EngineLayout, tmp_path: Path) -> None:
+    before = engine.read_bytes()
+    with pytest.raises(MismatchError, match="the output is the engine itself"):
+        put(engine, layout, random_weights(B), engine)
+    assert engine.read_bytes() == before
+
+
+def test_without_a_layout_an_unknown_engine_is_refused(engine: Path) -> None:
+    with pytest.raises(MismatchError, match="none of the known layouts is of this engine"):
+        layout_for(engine, None)
+
+
+def test_verify_names_every_tensor_and_whatever_else_changed(
+    engine: Path, layout: EngineLayout, tmp_path: Path
+) -> None:
+    output = tmp_path / "out.axmodel"
+    put(engine, layout, random_weights(B), output)
+    weights, _ = open_assigned(layout, output.with_suffix(".safetensors"), None)
+    good = verify_engine(output, weights, "refit", engine)
+    assert (good.faults, good.elements) == ([], 90 + 24 + 32 + 4)
+    assert verify_engine(output, weights, "refit").faults == []
+    start = weight_blob(output).offset
+    spoilt = {"wide[1, 6]": WIDE + 41, "wide[0] only copy, bias entry": WIDE + 16, "narrow[2, 0] prefill copy": 400}
+    for place, at in spoilt.items():
+        damaged = tmp_path / "damaged.axmodel"
+        damaged.write_bytes(output.read_bytes())
+        overwrite(damaged, start + at, bytes([output.read_bytes()[start + at] ^ 1]))
+        (fault,) = verify_engine(damaged, weights, "refit", engine).faults
+        assert fault.startswith(f"{damaged}: {place}")
+    overwrite(damaged, start + BYTES_BETWEEN, bytes([output.read_bytes()[start + BYTES_BETWEEN] ^ 1]))
+    faults = verify_engine(damaged, weights, "refit", engine).faults
+    assert len(faults) == 2
+    assert f"byte {start + BYTES_BETWEEN}: a byte outside the planned spans changed" in faults[1]
+    assert "what is outside the weights" in verify_engine(damaged, weights, "refit").faults[1]
+
+
+def test_verify_without_anything_to_compare_the_rest_with(engine: Path, layout: EngineLayout, tmp_path: Path) -> None:
+    source = write_source(tmp_path / "a.safetensors", random_weights(A))
+    weights, _ = open_assigned(replace(layout, outside=""), source, None)
+    with pytest.raises(MismatchError, match="a template is needed"):
+        verify_engine(engine, weights, "refit")
+    assert verify_engine(engine, weights, "refit", engine).faults == []
