@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import os
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -32,3 +34,21 @@ def memory() -> dict[str, int]:
 def cores() -> int:
     """Processors that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def host_name() -> str:
+    """Of this machine."""
+    return socket.gethostname()
+
+
+def home_directory() -> Path:
+    """Of the user who runs this."""
+    return Path.home()
+
+
+def user_name() -> str:
+    """Of the account that runs this, "" where it has none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return ""

@@ -14,6 +14,7 @@ from pipeline.cli.compile import llm_build
 from pipeline.cli.decode import decode
 from pipeline.cli.diff import diff
 from pipeline.cli.evaluate import evaluate
+from pipeline.cli.hardware import hardware_report
 from pipeline.cli.inspect import inspect
 from pipeline.cli.locate import locate
 from pipeline.cli.markers import markers
@@ -31,7 +32,7 @@ def commands() -> None:
     """Puts the weights of any GGUF into finished NPU engines, and proves it."""
 
 
-for command in (run, inspect, refit, verify, diff, evaluate, markers, decode, locate, llm_build):
+for command in (run, inspect, refit, verify, diff, evaluate, markers, decode, locate, llm_build, hardware_report):
     commands.add_command(command)
 
 

@@ -45,7 +45,7 @@ def make(config: Path | None, input_path: Path | None, output: Path, as_json: bo
         raise click.UsageError("give --config or --input_path")
     if config is not None and any(given(name) is click.core.ParameterSource.COMMANDLINE for name in flags):
         raise click.UsageError("a config has its own flags of the compiler")
-    model, options = _of_checkpoint(str(input_path), flags) if config is None else _of_config(config)
+    model, options = _of_checkpoint(str(input_path), flags) if config is None else of_config(config)
     written = write_marker_files(model, options, output)
     if as_json:
         print_json(msgspec.to_builtins(written))
@@ -55,7 +55,8 @@ def make(config: Path | None, input_path: Path | None, output: Path, as_json: bo
         click.echo(build.command)
 
 
-def _of_config(path: Path) -> tuple[ModelConfig, CompileOptions]:
+def of_config(path: Path) -> tuple[ModelConfig, CompileOptions]:
+    """The model and the flags of a set's config."""
     with tempfile.TemporaryDirectory(prefix="engineset-") as scratch:
         job = resolve_job(path, None, Path(scratch) / "hashes.sqlite")
         return job.template_model, job.options

@@ -1,0 +1,1 @@
+"""What a machine with a card or the vendor's compiler has to say, as one report (docs/hardware.md)."""
