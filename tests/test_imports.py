@@ -98,4 +98,5 @@ def test_control_is_independent() -> None:
 def test_one_module_reads_the_environment() -> None:
     files = [path for folder in PACKAGES for path in (ROOT / folder).rglob("*.py")]
     readers = {path.name for path in files if re.search(r"\bos\.(environ|getenv)\b", path.read_text("utf-8"))}
-    assert readers == {"environment.py"}
+    worker = "rknn_worker.py"  # runs under another interpreter, where none of our modules are
+    assert readers - {worker} == {"environment.py"}

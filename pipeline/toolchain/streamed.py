@@ -6,9 +6,10 @@ import os
 import selectors
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -60,7 +61,8 @@ def run_streamed(
             start_new_session=True,
         )
         try:
-            in_time = _follow(child, file, deadline, show)
+            with _ended_with_us(child):
+                in_time = _follow(child, file, deadline, show)
         finally:
             _end_group(child)
     return Ended(child.returncode, in_time)
@@ -115,6 +117,29 @@ class _Lines:
 def plain(line: bytes) -> str:
     """A line as text, with `?` for what cannot be printed."""
     return "".join(c if c.isprintable() else "?" for c in line.decode("utf-8", "replace").expandtabs()).rstrip()
+
+
+@contextmanager
+def _ended_with_us(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """A signal that ends us ends the child first: in a group of its own it would go on for hours."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    before = {number: signal.getsignal(number) or signal.SIG_DFL for number in (signal.SIGTERM, signal.SIGHUP)}
+
+    def end(number: int, _: object) -> None:
+        _end_group(child)
+        signal.signal(number, before[signal.Signals(number)])
+        os.kill(os.getpid(), number)
+
+    for number in before:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _has_ended(child: subprocess.Popen[bytes]) -> bool:

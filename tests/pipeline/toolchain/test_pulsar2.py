@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from pipeline.toolchain.reference import compile_model
 from pipeline.toolchain.template_file import read_template
 from pipeline.toolchain.templates import compile_directory
 from tests.helpers.fake_pulsar2 import calls, write_fake
+from tests.helpers.processes import is_gone
 from tests.helpers.tiny import tiny_config
 
 CONFIG = tiny_config(
@@ -153,21 +153,8 @@ def test_hang_is_ended_with_its_children(home: Path, tmp_path: Path, monkeypatch
         compile_into(tmp_path / "out", tool=LocalTool(hours=2 / 3600))
     pids = [int(word) for word in (home / "pids").read_text().split()]
     assert len(pids) == 2
-    assert not any(is_running(pid) for pid in pids)
+    assert all(is_gone(pid) for pid in pids)
     assert list((tmp_path / "out").iterdir()) == []
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process is there and no zombie, asked for a second."""
-    for _ in range(20):
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except FileNotFoundError:
-            return False
-        if state == "Z":
-            return False
-        time.sleep(0.05)
-    return True
 
 
 def test_garbage_on_the_way_does_not_reach_the_terminal(
