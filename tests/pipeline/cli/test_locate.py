@@ -112,9 +112,12 @@ def test_floats_have_one_plane_and_no_scale(sidecar: Path) -> None:
         "tensor": FLOAT,
         "row": 5,
         "col": 6,
+        "index": [5, 6],
         "codec": "fp32",
         "places": [place | {"low_bit": 0, "bias": 0}],
+        "absent": [],
         "scale": [],
+        "bias": [],
     }
 
 
