@@ -1,0 +1,240 @@
+"""Places of all lines of one plane: a profile of the elements of a line, and a base for each line (docs/anchors.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from layouts.anchors.chains import chains, consensus
+from layouts.anchors.scan import Bytes, Fields, Flags, Window, read_fields
+from layouts.digits import Int64
+from layouts.smooth import UNKNOWN
+
+SAMPLED_LINES = 40
+MAX_WINDOWS = 1 << 18
+MAX_FIELDS = 1 << 23
+PROBES = 48
+ROUNDS = 6
+MAX_COPIES, MAX_KINDS = 4, 8
+CHECKED = 256
+ALIKE = 0.9
+
+MOST_TAKEN = 0.1
+
+ReadLines = Callable[[Int64], Fields]
+"""Expected stored fields of lines, `[lines, length]`."""
+
+
+class Claims:
+    """Which half bytes of a blob belong to elements already: no two elements stand in one place."""
+
+    def __init__(self, blob_bytes: int) -> None:
+        self._taken = np.zeros(2 * blob_bytes, np.bool_)
+
+    def share(self, at: Int64, width: int) -> float:
+        """How much of elements at bit addresses is taken."""
+        return float(self._taken[self._halves(at, width)].mean())
+
+    def take(self, at: Int64, width: int) -> None:
+        self._taken[self._halves(at, width)] = True
+
+    def copy(self) -> Claims:
+        """Claims that can be made without consequence."""
+        other = Claims(0)
+        other._taken = self._taken.copy()
+        return other
+
+    def become(self, other: Claims) -> None:
+        self._taken = other._taken
+
+    def _halves(self, at: Int64, width: int) -> Int64:
+        halves: Int64 = (at >> 2)[:, None] + np.arange(max(1, width // 4))
+        return np.clip(halves, 0, len(self._taken) - 1)
+
+
+@dataclass(frozen=True)
+class Seam:
+    """One plane of a tensor, to be looked for in a blob.
+
+    lines, length : how many lines, fields of a line
+    read : what is expected
+    claims : what other tensors own, and this one's lines as they are found
+    stored : elements of a line that may be there at all, None for every one
+    covered : a profile that knows a smaller share of elements than this, of the fullest, is false: for fields that say little
+    """
+
+    lines: int
+    length: int
+    window: Window
+    read: ReadLines
+    claims: Claims
+    stored: Flags | None = None
+    covered: float = 0.0
+
+    def starts(self) -> Int64:
+        """Elements at which a window of stored ones begins."""
+        count = max(0, self.length - self.window.count + 1)
+        if self.stored is None or not count:
+            return np.arange(count)
+        inside = np.lib.stride_tricks.sliding_window_view(self.stored, self.window.count)
+        return np.flatnonzero(inside.all(axis=1))
+
+
+@dataclass
+class Sheets:
+    """Where lines stand, at most four times each: element i of line l at `base[l, copy] + profiles[kind[l, copy]][i]`.
+
+    profiles : int64 `[length]` each, bits from the first element that is known; UNKNOWN where an element is not
+    base : int64 `[lines, 4]` bits, UNKNOWN for none; of the places of a line the fullest come first, then the lowest
+    kind : int32 `[lines, 4]`
+    """
+
+    profiles: list[Int64]
+    base: Int64
+    kind: npt.NDArray[np.int32]
+
+    @property
+    def copies(self) -> Int64:
+        """How often each line was found."""
+        return np.count_nonzero(self.base != UNKNOWN, axis=1)
+
+
+def find_sheets(blob: Bytes, seam: Seam) -> Sheets:
+    """Look for every line of a plane."""
+    shape = (seam.lines, MAX_COPIES)
+    sheets = Sheets([], np.full(shape, UNKNOWN), np.zeros(shape, np.int32))
+    for _ in range(ROUNDS):
+        left = np.flatnonzero(sheets.copies == 0)
+        if not left.size:
+            break
+        profiles = _kinds(blob, seam, _spread(left, seam))
+        for profile in profiles:
+            _claim(blob, seam, profile, left, sheets)
+        if np.count_nonzero(sheets.copies == 0) == left.size:
+            break
+    _order_places(sheets)
+    return sheets
+
+
+def _spread(lines: Int64, seam: Seam) -> Int64:
+    """Some of the lines, all over them, no more than windows are affordable."""
+    count = max(4, min(SAMPLED_LINES, MAX_WINDOWS // seam.length))
+    return np.unique(lines[np.linspace(0, len(lines) - 1, min(len(lines), count)).astype(np.int64)])
+
+
+def _kinds(blob: Bytes, seam: Seam, picked: Int64) -> list[Int64]:
+    """Profiles that the sampled lines follow, those that explain the most elements first."""
+    window, starts = seam.window, seam.starts()
+    if not starts.size:
+        return []
+    fields = seam.read(picked)
+    good = np.flatnonzero(window.telling(fields, starts))
+    index, place = window.find(blob, window.keys(fields, starts).ravel()[good])
+    line, which = np.divmod(good[index], len(starts))
+    start = starts[which]
+    found: list[Int64] = []
+    for number in range(len(picked)):
+        own = slice(*np.searchsorted(line, [number, number + 1]))
+        found += chains(start[own], place[own] * 8, window.count, seam.length, window.step)
+    if not found:
+        return []
+    kinds = consensus(np.stack(found))
+    weights = [-len(members) * np.count_nonzero(profile >= 0) for members, _, profile in kinds]
+    return [_relative(kinds[index][2]) for index in np.argsort(weights, kind="stable")[:MAX_KINDS]]
+
+
+def _relative(profile: Int64) -> Int64:
+    known = profile >= 0
+    first = profile[int(np.argmax(known))] if known.any() else np.int64(0)
+    return np.where(known, profile - first, UNKNOWN)
+
+
+def _claim(blob: Bytes, seam: Seam, profile: Int64, lines: Int64, sheets: Sheets) -> None:
+    """Give lines the places that a profile finds for them: only full ones, and none twice."""
+    known = np.count_nonzero(profile != UNKNOWN)
+    covered = [np.count_nonzero(other != UNKNOWN) for other in sheets.profiles]
+    if known < seam.covered * max(covered, default=0) * (sheets.copies[lines] > 0).any():
+        lines = lines[sheets.copies[lines] == 0]
+    whole = _whole(profile, seam.window)
+    if not whole.size or not lines.size:
+        return
+    step = max(1, MAX_FIELDS // seam.length)
+    voted = [
+        (int(lines[first + line]), base)
+        for first in range(0, len(lines), step)
+        for line, base in _vote(blob, seam, profile, whole, seam.read(lines[first : first + step]))
+    ]
+    sheets.profiles.append(profile)
+    if not _add_places(seam, sheets, voted):
+        sheets.profiles.pop()
+
+
+def _add_places(seam: Seam, sheets: Sheets, voted: list[tuple[int, int]]) -> bool:
+    """Every line's best place before any line's second one: what another line owns is no copy."""
+    kind, used, waiting = len(sheets.profiles) - 1, False, voted
+    profile = sheets.profiles[kind]
+    offsets = profile[profile != UNKNOWN]
+    while waiting:
+        now, later, served = waiting, [], set[int]()
+        for line, base in now:
+            if line in served:
+                later.append((line, base))
+                continue
+            count = int(np.count_nonzero(sheets.base[line] != UNKNOWN))
+            at = base + offsets
+            if count < MAX_COPIES and seam.claims.share(at, seam.window.width) <= MOST_TAKEN:
+                served.add(line)
+                seam.claims.take(at, seam.window.width)
+                sheets.base[line, count], sheets.kind[line, count] = base, kind
+                used = True
+        waiting = later
+    return used
+
+
+def _order_places(sheets: Sheets) -> None:
+    known = np.array([np.count_nonzero(profile != UNKNOWN) for profile in sheets.profiles] or [0])
+    high = np.where(sheets.base == UNKNOWN, np.iinfo(np.int64).max, sheets.base)
+    order = np.lexsort((high, -known[sheets.kind], sheets.base == UNKNOWN), axis=1)
+    sheets.base = np.take_along_axis(sheets.base, order, axis=1)
+    sheets.kind = np.take_along_axis(sheets.kind, order, axis=1)
+
+
+def _whole(profile: Int64, window: Window) -> Int64:
+    """Elements at which a window stands unbroken."""
+    length = len(profile) - window.count + 1
+    if length < 1:
+        return np.zeros(0, np.int64)
+    head, tail = profile[:length], profile[window.count - 1 :]
+    fits = (head != UNKNOWN) & (tail != UNKNOWN) & (tail - head == (window.count - 1) * window.step)
+    return np.flatnonzero(fits)
+
+
+def _vote(blob: Bytes, seam: Seam, profile: Int64, whole: Int64, fields: Fields) -> list[tuple[int, int]]:
+    """Bases of lines that windows speak for and elements confirm: line and base, the surest first."""
+    window = seam.window
+    probes = whole[np.unique(np.linspace(0, len(whole) - 1, min(PROBES, len(whole))).astype(np.int64))]
+    good = np.flatnonzero(window.telling(fields, probes))
+    index, place = window.find(blob, window.keys(fields, probes).ravel()[good])
+    line, probe = np.divmod(good[index], len(probes))
+    pairs, votes = np.unique(np.stack([line, place * 8 - profile[probes[probe]]], axis=1), axis=0, return_counts=True)
+    pairs = pairs[2 * votes >= np.minimum(4, len(probes))]
+    shares = _shares(blob, window, profile, fields, pairs[:, 0], pairs[:, 1])
+    order = np.lexsort((pairs[:, 1], -shares, pairs[:, 0]))
+    return [(int(pairs[index, 0]), int(pairs[index, 1])) for index in order if shares[index] >= ALIKE]
+
+
+def _shares(
+    blob: Bytes, window: Window, profile: Int64, fields: Fields, lines: Int64, bases: Int64
+) -> npt.NDArray[np.float64]:
+    """How many of the elements that are looked at stand where a base puts them."""
+    known = np.flatnonzero(profile != UNKNOWN)
+    picked = known[np.unique(np.linspace(0, len(known) - 1, min(CHECKED, len(known))).astype(np.int64))]
+    same = np.zeros(len(lines))
+    for start in range(0, len(lines), 1 << 16):
+        part = slice(start, start + (1 << 16))
+        found = read_fields(blob, bases[part, None] + profile[picked], window)
+        same[part] = (found == fields[lines[part, None], picked].astype(np.int64)).mean(axis=1)
+    return same
