@@ -11,7 +11,7 @@ from pipeline.errors import ConfigError, MissingFileError, ToolchainError
 from pipeline.model import ARCHITECTURES
 from pipeline.packages import packaged_file
 from pipeline.refit.choose import ENGINE, ScaleMode
-from pipeline.toolchain.local_tool import DEFAULT_HOURS, LocalTool
+from pipeline.toolchain.local_tool import DEFAULT_HOURS, INSTALLED, LocalTool
 from pipeline.toolchain.options import CompileOptions
 
 Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}\Z")]
@@ -101,15 +101,24 @@ def load_config(path: Path) -> SetConfig:
     _check_source(path, "source", config.source)
     if config.templates.checkpoint is not None:
         _check_source(path, "templates.checkpoint", config.templates.checkpoint)
-    alone = Templates(dir=config.templates.dir, checkpoint=config.templates.checkpoint)
-    if config.templates.dir is not None and config.templates != alone:
-        raise ConfigError("`dir` goes alone: its engines are compiled already", file=path, where="templates")
+    _check_templates(path, config.templates)
     if config.scales == ENGINE and config.templates.dir is None and config.templates.checkpoint is None:
         reason = (
             "the templates would hold noise, whose scales say nothing: name the checkpoint that they are compiled from"
         )
         raise ConfigError(reason, file=path, where="scales", expected="templates.checkpoint or templates.dir")
     return config
+
+
+def _check_templates(path: Path, templates: Templates) -> None:
+    """Flags for engines that are compiled already, and a command for a compiler that is not asked."""
+    command, hours = templates.pulsar2, templates.pulsar2_hours
+    alone = Templates(dir=templates.dir, checkpoint=templates.checkpoint, pulsar2=command, pulsar2_hours=hours)
+    if templates.dir is not None and templates != alone:
+        raise ConfigError("`dir` goes alone: its engines are compiled already", file=path, where="templates")
+    if templates.dir is None and templates.toolchain != "pulsar2" and templates.tool() != INSTALLED:
+        where, expected = "templates.pulsar2", 'toolchain = "pulsar2"'
+        raise ConfigError("the compiler is not asked", file=path, where=where, expected=expected)
 
 
 def _check_source(path: Path, where: str, source: Source) -> None:

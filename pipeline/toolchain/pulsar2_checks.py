@@ -19,6 +19,9 @@ from pipeline.toolchain.pulsar2_command import OLDEST, POST_TYPES, WEIGHT_TYPES,
 from pipeline.toolchain.pulsar2_source import FLOAT_BYTES, float_bytes
 
 MOST_PARALLEL = 8
+_DEFAULTS = CompileOptions()
+# what the vendor's compiler decides by itself, and the reference compiler is told
+_OURS = ("layout_seed", "rounding", "scale_rule", "scale_type", "fold_norms", "prefill_share", "corrections")
 _BASE = 1 << 30
 _COPIES = 4
 _DISK_COPIES = 3
@@ -35,6 +38,10 @@ def check_request(version: str, config: ModelConfig, options: CompileOptions) ->
     ):
         if value not in known:
             raise ToolchainError("Pulsar2 does not compile it", where=where, expected=" | ".join(known), found=value)
+    for where in _OURS:
+        value, default = getattr(options, where), getattr(_DEFAULTS, where)
+        if value != default:
+            raise ToolchainError("no flag of Pulsar2's", where=where, expected=default, found=value)
     if config.kept_rows:
         raise ToolchainError("Pulsar2 cannot trim a head", where="vocab_keep", found=f"{config.kept_rows} rows")
 

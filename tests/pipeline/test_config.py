@@ -9,6 +9,7 @@ import pytest
 
 from pipeline.config import find_source, load_config
 from pipeline.errors import ConfigError, MissingFileError
+from pipeline.toolchain.local_tool import INSTALLED, LocalTool
 from tests.helpers.sets import ROOT
 
 GOOD = """
@@ -57,6 +58,14 @@ corrections = 1"""
     assert (options.weight_type, options.post_type, options.fold_norms) == ("s8", "s4", True)
     assert (options.scale_rule, options.scale_type) == ("group/127.5", "fp16")
     assert (options.prefill_share, options.corrections) == (0, 1)
+
+
+def test_compilers_command_is_read_with_finished_templates_too(tmp_path: Path) -> None:
+    command = 'pulsar2 = ["docker", "{input}"]\npulsar2_hours = 0.5\n'
+    for how in ('toolchain = "pulsar2"', 'dir = "t"'):
+        text = GOOD.partition("[templates]")[0] + f"[templates]\n{how}\n{command}"
+        assert load(tmp_path, text).templates.tool() == LocalTool(("docker", "{input}"), 0.5)
+    assert load(tmp_path, GOOD).templates.tool() == INSTALLED
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.toml")), ids=lambda path: path.name)
@@ -108,6 +117,8 @@ def test_default_config_names_the_pinned_package() -> None:
         ('path = "tiny.gguf"', 'path = "a"\nfile = "c"', "give `path`, or"),
         ('path = "tiny.gguf"', 'package = "b"', "give `path`, or"),
         ("[templates]", '[templates]\ndir = "t"', "templates: `dir` goes alone"),
+        ("[templates]", '[templates]\npulsar2 = ["p"]', "templates.pulsar2: the compiler is not asked"),
+        ("[templates]", '[templates]\ntoolchain = "pulsar2"\npulsar2_hours = 0', "templates.pulsar2_hours"),
         ('name = "tiny"', "name = = 1", r"set\.toml: "),
         ('name = "tiny"', 'name = "tiny"\nname = "other"', r"set\.toml: "),
     ],

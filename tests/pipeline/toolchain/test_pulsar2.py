@@ -208,13 +208,18 @@ def test_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 REFUSED = {
+    "layout seed": (
+        CompileOptions(kv_cache_len=32, prefill_len=8, layout_seed=3),
+        r"layout_seed: no flag .*expected 0",
+    ),
+    "folding": (CompileOptions("s8", 32, 8, fold_norms=True), "fold_norms: no flag of Pulsar2's"),
     "fp32": (CompileOptions("fp32", 32, 8), "weight_type: Pulsar2 does not compile it"),
     "s4 head": (CompileOptions("s8", 32, 8, post_weight_type="s4"), "post_weight_type: Pulsar2 does not compile it"),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_types_that_it_has_not(home: Path, tmp_path: Path, case: str) -> None:
+def test_flags_that_it_has_not(home: Path, tmp_path: Path, case: str) -> None:
     write_fake(home)
     options, reason = REFUSED[case]
     with pytest.raises(ToolchainError, match=reason):
