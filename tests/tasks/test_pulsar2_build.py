@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -45,10 +46,12 @@ def test_another_version_has_other_names(tmp_path: Path) -> None:
 
 def test_failure_of_the_compiler_is_one_line_and_leaves_no_template(tmp_path: Path) -> None:
     tiny = with_compiler(tmp_path, "5.2", mode="half")
-    result = tiny.luigi()
+    (tmp_path / "logs").mkdir()
+    result = tiny.luigi(env=os.environ | {"TMPDIR": str(tmp_path / "logs")})
     builds = 4  # the template and the marker builds
     check_refusal(tiny, result, [r"pulsar2\.log: Pulsar2 failed: RuntimeError: tiling of layer 1 failed"] * builds)
     assert not list((tiny.build / "templates").glob("*"))
+    assert len(list((tmp_path / "logs").glob("*/pulsar2.log"))) == builds
 
 
 def test_no_compiler_is_one_line(tmp_path: Path) -> None:
