@@ -183,5 +183,3 @@ def _addresses(pieces: Pieces, count: int) -> Int64:
 def _moved(piece: Piece, bits: int) -> Piece:
     layout = piece.layout
     return Piece(piece.row, piece.col, Layout(layout.shape, layout.base + bits, layout.rows, layout.cols, layout.width))
-
-

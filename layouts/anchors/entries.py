@@ -64,7 +64,9 @@ class _Seen:
     at: Int64
 
 
-def place_shared(blob: Bytes, raw: Fields, held: list[Held], claims: Claims, near: int = 0) -> tuple[int, list[Pieces]] | None:
+def place_shared(
+    blob: Bytes, raw: Fields, held: list[Held], claims: Claims, near: int = 0
+) -> tuple[int, list[Pieces]] | None:
     """Entries that are equal for all groups of a row: its places in ascending order are those of its groups, copy by copy.
 
     Parameters
@@ -159,9 +161,9 @@ def _grown(
             moved = moved[(moved[:, 0] >= 0) & (moved[:, 0] < len(values))]
             found = np.abs(read_fields(blob, moved[:, 1], window) - values[moved[:, 0]].astype(np.int64)) <= near
             known = {(int(r), int(a)) for r, a in pairs}
-            front = np.array([pair for pair in moved[found] if (int(pair[0]), int(pair[1])) not in known]).reshape(-1, 2)
+            front = np.array([pair for pair in moved[found] if (int(pair[0]), int(pair[1])) not in known]).reshape(
+                -1, 2
+            )
             pairs = np.concatenate([pairs, front]) if front.size else pairs
     order = np.lexsort((pairs[:, 1], pairs[:, 0])) if pairs.size else np.zeros(0, np.int64)
     return pairs[order]
-
-

@@ -54,7 +54,11 @@ def _windows(scales: Float32) -> list[Int64]:
     starts = np.arange(0, max(1, len(scales) - size + 1), max(1, size // 2))
     logs = np.log2(scales.astype(np.float64))
     spread = np.array([np.ptp(logs[start : start + size]) for start in starts])
-    best = [start for start in starts[np.argsort(-spread, kind="stable")[:TRIED]] if np.ptp(logs[start : start + size]) > LEAST_SPREAD]
+    best = [
+        start
+        for start in starts[np.argsort(-spread, kind="stable")[:TRIED]]
+        if np.ptp(logs[start : start + size]) > LEAST_SPREAD
+    ]
     return [np.arange(start, start + size) for start in best] if size > 1 else []
 
 
@@ -84,7 +88,8 @@ def factor_range(entries: Float32, scales: Float32) -> tuple[float, float] | Non
     The product is in float64, as `Scales` has it.
     """
     wide, below, above = (
-        side.astype(np.float64) for side in (entries, np.nextafter(entries, np.float32(0)), np.nextafter(entries, np.float32(np.inf)))
+        side.astype(np.float64)
+        for side in (entries, np.nextafter(entries, np.float32(0)), np.nextafter(entries, np.float32(np.inf)))
     )
     low = float(((wide + below) / 2 / scales).max())
     high = float(((wide + above) / 2 / scales).min())

@@ -47,7 +47,9 @@ class Arrangement:
 
 def float_arrangements() -> list[Arrangement]:
     """Every registered float codec."""
-    return [Arrangement(name, ((0, kind.width, 0),)) for name, kind in sorted(CODECS.items(), key=lambda k: -k[1].width)]
+    return [
+        Arrangement(name, ((0, kind.width, 0),)) for name, kind in sorted(CODECS.items(), key=lambda k: -k[1].width)
+    ]
 
 
 def integer_arrangements(name: str) -> list[Arrangement]:

@@ -79,14 +79,29 @@ def pick_forms(blob: Bytes, weights: Sequence[Weight]) -> dict[str, list[Form]]:
     found: dict[str, list[Form]] = {}
     for stage in (_floats, _rows, _groups, _columns):
         left = [weight for weight in weights if weight.name not in found]
-        found |= _stage(blob, {weight.name: list(stage(weight)) for weight in left})
+        stages = _stage(blob, {weight.name: list(stage(weight)) for weight in left})
+        found |= {name: [form for _, form in forms] for name, forms in stages.items()}
     return found
 
 
-def _stage(blob: Bytes, samples: dict[str, list[Sampled]]) -> dict[str, list[Form]]:
+def count_hits(blob: Bytes, weights: Sequence[Weight]) -> dict[str, int]:
+    """Windows of each weight that were found under its best form."""
+    best = dict.fromkeys((weight.name for weight in weights), 0)
+    for stage in (_floats, _rows, _groups):
+        if any(best.values()):
+            break
+        for name, forms in _stage(blob, {weight.name: list(stage(weight)) for weight in weights}).items():
+            best[name] = forms[0][0]
+    return best
+
+
+def _stage(blob: Bytes, samples: dict[str, list[Sampled]]) -> dict[str, list[tuple[int, Form]]]:
+    """Windows found and form, the best first."""
     tried = [(name, form, keys) for name, forms in samples.items() for form, keys in forms]
     hits = np.zeros(len(tried), np.int64)
-    for apart in sorted({_scanned(form.window) for _, form, _ in tried}, key=lambda window: (window.width, window.step)):
+    for apart in sorted(
+        {_scanned(form.window) for _, form, _ in tried}, key=lambda window: (window.width, window.step)
+    ):
         own = [index for index, (_, form, _) in enumerate(tried) if _scanned(form.window) == apart]
         owner = np.repeat(own, [len(tried[index][2]) for index in own])
         number, _ = apart.find(blob, np.concatenate([tried[index][2] for index in own]))
@@ -95,7 +110,7 @@ def _stage(blob: Bytes, samples: dict[str, list[Sampled]]) -> dict[str, list[For
     for count, (name, form, keys) in zip(hits.tolist(), tried, strict=True):
         if count >= max(LEAST_HITS, LEAST_SHARE * len(keys)):
             found.setdefault(name, []).append((count, form))
-    return {name: [form for _, form in sorted(forms, key=lambda pair: -pair[0])] for name, forms in found.items()}
+    return {name: sorted(forms, key=lambda pair: -pair[0]) for name, forms in found.items()}
 
 
 def _scanned(window: Window) -> Window:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layouts.anchors.forms import Arrangement, float_raw, integer_arrangements, integer_rules, integers
+from layouts.anchors.forms import float_raw, integer_arrangements, integer_rules, integers
 from layouts.anchors.holes import fill
 from layouts.anchors.lines import Claims, Seam, Sheets, find_sheets
 from layouts.anchors.pick import Form, Weight
@@ -119,9 +119,7 @@ def _as_often(first: Sheets, second: Sheets) -> None:
         setattr(second, name, np.take_along_axis(getattr(second, name), order, axis=1))
 
 
-def _settle_rule(
-    blob: Bytes, matrix: Float32, form: Form, raw: Fields, sheets: list[Sheets]
-) -> tuple[Form, Fields]:
+def _settle_rule(blob: Bytes, matrix: Float32, form: Form, raw: Fields, sheets: list[Sheets]) -> tuple[Form, Fields]:
     """The rule under which the fewest integers of some rows differ from what stands at their places."""
     if form.rule is None:
         return form, raw

@@ -38,6 +38,7 @@ class WeightSource(Protocol):
         ...
 
 
+@runtime_checkable
 class Checkpoint(WeightSource, Protocol):
     """The weights of a language model under HF tensor names (others keep their own), rows in HF order, and its dimensions.
 

@@ -1,0 +1,1 @@
+"""Layouts of engines from the weights that they were compiled from."""
