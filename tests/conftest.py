@@ -10,6 +10,7 @@ ROOT = Path(__file__).parent
 SLOW = (
     "acceptance",
     "tasks",
+    "pipeline/engineset/test_diff_sets.py",
     "pipeline/engineset/test_verify.py",
     "pipeline/engineset/test_verify_integers.py",
     "pipeline/tokenizer/test_tokenizer_ids.py",

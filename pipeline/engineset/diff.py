@@ -15,6 +15,7 @@ from layouts.stored import EngineLayout
 from pipeline.container.blob import weight_blob
 from pipeline.engineset.manifest import Manifest, read_manifest
 from pipeline.engineset.names import MANIFEST_FILE, layout_file
+from pipeline.errors import EngineSetError
 from pipeline.files import files_below
 from pipeline.refit.diff import EngineDifference, diff_engines
 from pipeline.toolchain.kinds import KINDS
@@ -91,7 +92,11 @@ def _agreed(layouts: list[EngineLayout]) -> EngineLayout | None:
 
 
 def _fitting(layout: EngineLayout | None, pair: tuple[Path, Path]) -> EngineLayout | None:
-    fits = layout is not None and all(weight_blob(path).size == layout.blob_bytes for path in pair)
+    """The layout, if both files have weights of its size: a damaged container is compared byte by byte."""
+    try:
+        fits = layout is not None and all(weight_blob(path).size == layout.blob_bytes for path in pair)
+    except EngineSetError:
+        return None
     return layout if fits else None
 
 
