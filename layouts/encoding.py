@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from layouts.bias import bias_entries
 from layouts.codecs import Float32, codec
-from layouts.entry_codecs import entry_codec
+from layouts.entry_codecs import Held, entry_codec
 from layouts.errors import LayoutError
 from layouts.integers import INTEGERS, IntegerCodec, integer_codec
 from layouts.quantize import dequantize, quantize, refit_scales, search_scales
@@ -20,7 +20,7 @@ from layouts.stored import StoredTensor
 
 Raw = npt.NDArray[Any]
 
-CHOICES: dict[str, Callable[[Float32, Scales, IntegerCodec], Float32]] = {
+CHOICES: dict[str, Callable[[Float32, Scales, IntegerCodec], Held]] = {
     "refit": refit_scales,
     "search": search_scales,
 }
@@ -51,7 +51,7 @@ def encode_rows(
     stored: StoredTensor,
     values: Float32,
     choice: str = "refit",
-    given: Float32 | None = None,
+    given: Held | None = None,
     bias: Float32 | None = None,
     first_row: int = 0,
 ) -> Encoded:
@@ -61,7 +61,7 @@ def encode_rows(
     ----------
     values : float32 `[rows, cols]`
     choice : how scales are chosen (`CHOICES`); float codecs ignore it
-    given : the scales to use instead, float32 `[rows, groups]`, such as an engine's own
+    given : the scales to use instead, float32 `[rows, groups]`, such as an engine's own; affine ones are float64 `[rows, 2]`
     bias : float32 `[rows]`, of a tensor whose bias has a name, and of no other
     first_row : of the tensor; matters where bias entries depend on which elements are absent
 
@@ -84,14 +84,14 @@ def encode_rows(
 
 
 def with_bias(
-    stored: StoredTensor, encoded: Encoded, bias: Float32 | None, first_row: int = 0, held: Float32 | None = None
+    stored: StoredTensor, encoded: Encoded, bias: Float32 | None, first_row: int = 0, held: Held | None = None
 ) -> Encoded:
     """Encoded rows from `first_row` on with the bias entries that follow from them, none where the tensor has none.
 
     Parameters
     ----------
     bias : float32 `[rows]`, None where the tensor's bias has no name
-    held : the scales that the entries were made from, `[rows, groups]`; what the entries say when None
+    held : the scales that the entries were made from, as `given` of `encode_rows`; what the entries say when None
 
     Raises LayoutError for a bias too many, none or of another shape, BiasRefused for an entry that does not fit.
     """
@@ -104,14 +104,16 @@ def with_bias(
         expected = f"[{rows}] of {stored.bias.tensor}" if stored.bias.tensor else "none"
         found = None if bias is None else list(bias.shape)
         raise LayoutError("bias of another shape", where=stored.name, expected=expected, found=found)
-    q = integer_codec(stored.codec).from_raw(encoded.raw)
+    held = stored.scales.decode(encoded.entries) if held is None else held
+    q = integer_codec(stored.codec).from_raw(encoded.raw).astype(np.int16)
+    if stored.scales.affine:
+        q -= held[:, 1:].astype(np.int16)
     if stored.bias.zero_point:
         for window in stored.copies[0].absent_windows(first_row, first_row + rows):
             q[window] = 0
-    scales = (stored.scales.decode(encoded.entries) if held is None else held)[:, 0]
     entries = entry_codec(stored.scales.entry).decode(encoded.entries)[:, 0]
     given = np.zeros(rows, np.float32) if bias is None else bias
-    return replace(encoded, bias=bias_entries(stored.bias, q, scales, entries, given))
+    return replace(encoded, bias=bias_entries(stored.bias, q, held[:, 0], entries, given))
 
 
 def decode_rows(stored: StoredTensor, encoded: Encoded) -> Float32:

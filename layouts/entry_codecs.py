@@ -12,6 +12,8 @@ import numpy.typing as npt
 from layouts.errors import LayoutError, ScaleRefused
 
 Float32 = npt.NDArray[np.float32]
+Held = npt.NDArray[Any]
+"""Scales: float32 `[rows, groups]`; of affine entries float64 `[rows, 2]`."""
 Raw = npt.NDArray[Any]
 
 
@@ -27,7 +29,7 @@ class EntryCodec(ABC):
     raw_dtype: ClassVar[type[np.unsignedinteger[Any]]]
     nearest: ClassVar[bool] = False
 
-    def encode(self, scales: Float32) -> Raw:
+    def encode(self, scales: Held) -> Raw:
         """Entries of scales that the format holds exactly (as `held` gives them), same shape.
 
         Raises
@@ -44,7 +46,7 @@ class EntryCodec(ABC):
         return raw
 
     @abstractmethod
-    def decode(self, raw: Raw) -> Float32:
+    def decode(self, raw: Raw) -> Held:
         """The scales that stored integers are multiplied with."""
 
     @abstractmethod
@@ -141,7 +143,46 @@ class Fp32Entry(EntryCodec):
             return scales.astype(np.float32)
 
 
-ENTRIES: dict[str, EntryCodec] = {kind.name: kind() for kind in (ReciprocalEntry, Bf16Entry, Fp16Entry, Fp32Entry)}
+class AffineEntry(EntryCodec):
+    """Two 16-bit words a row: the scale times the tensor's factor, rounded to an integer, and minus the row's zero point.
+
+    What stands for scales is float64 `[rows, 2]`: scale, zero point (layouts/affine.py). Measured on rknn-toolkit2 2.5.0.
+    """
+
+    name = "affine"
+    width = 16
+    raw_dtype = np.uint16
+    nearest = True
+
+    def encode(self, scales: Held) -> Raw:
+        with np.errstate(invalid="ignore"):
+            steps = np.rint(scales[:, 0])
+        bad = ~((steps > 0) & (steps < 1 << 15))
+        if bad.any():
+            row = int(np.argmax(bad))
+            error = ScaleRefused(f"scale entry {[row, 0]} would be 0 or above 32767", found=float(steps[row]))
+            error.at = (row, 0)
+            raise error
+        words: Raw = np.stack([steps, -scales[:, 1]], axis=1).astype(np.int16).view(np.uint16)
+        return words
+
+    def decode(self, raw: Raw) -> Held:
+        words = np.ascontiguousarray(raw).view(np.int16).astype(np.float64)
+        return words * (1.0, -1.0)
+
+    def held(self, scales: npt.NDArray[np.float64]) -> Float32:
+        return scales.astype(np.float32)
+
+    def _encode(self, scales: Held) -> Raw:
+        return self.encode(scales)
+
+    def usable(self, raw: Raw) -> npt.NDArray[np.bool_]:
+        words = np.ascontiguousarray(raw).view(np.int16)
+        return np.stack([words[:, 0] > 0, (words[:, 1] >= -127) & (words[:, 1] <= 128)], axis=1)
+
+
+_KINDS = (ReciprocalEntry, Bf16Entry, Fp16Entry, Fp32Entry, AffineEntry)
+ENTRIES: dict[str, EntryCodec] = {kind.name: kind() for kind in _KINDS}
 
 
 def entry_codec(name: str) -> EntryCodec:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from layouts.entry_codecs import entry_codec
+from layouts.affine import affine_scales, dequantize_affine, quantize_affine
+from layouts.entry_codecs import Held, entry_codec
 from layouts.errors import LayoutError, ScaleRefused
 from layouts.integers import Int8, IntegerCodec
 from layouts.scales import Float32, Scales
@@ -42,22 +43,26 @@ def largest(values: Float32, scales: Scales) -> Float32:
     return most
 
 
-def refit_scales(values: Float32, scales: Scales, kind: IntegerCodec) -> Float32:
+def refit_scales(values: Float32, scales: Scales, kind: IntegerCodec) -> Held:
     """The least stored scale under which nothing clips, float32 `[rows, groups]`; `scales.zero` where all values are 0.
 
     Raises
     ------
     LayoutError : a value that is not finite; ScaleRefused for a scale that the entry cannot hold
     """
+    if scales.affine:
+        return affine_scales(values, kind, scales.zero)
     return _scales_for(largest(values, scales), scales, kind)
 
 
-def search_scales(values: Float32, scales: Scales, kind: IntegerCodec) -> Float32:
+def search_scales(values: Float32, scales: Scales, kind: IntegerCodec) -> Held:
     """Of `refit_scales` and scales for 1 - j/64 of the largest magnitude, j = 0 to 31, the one of least squared error.
 
     The error of an entry is the float64 sum of (value - q * scale)^2 over what it answers for; the lowest j among
-    equals.
+    equals. Affine scales are not searched for: they are those of `refit_scales`.
     """
+    if scales.affine:
+        return refit_scales(values, scales, kind)
     most = largest(values, scales)
     best = _scales_for(most, scales, kind)
     for rows in _blocks(values):
@@ -69,12 +74,14 @@ def search_scales(values: Float32, scales: Scales, kind: IntegerCodec) -> Float3
     return best
 
 
-def quantize(values: Float32, stored: Float32, scales: Scales, kind: IntegerCodec) -> tuple[Int8, int]:
+def quantize(values: Float32, stored: Held, scales: Scales, kind: IntegerCodec) -> tuple[Int8, int]:
     """Stored integers under stored scales, and how many were clipped.
 
     q = clip(rint(value / scale), low, high), the division in float32, ties to even. What is half a step beyond the range is
     clipped, but not where scales are rounded to nearest: there it is what the largest value may become.
     """
+    if scales.affine:
+        return quantize_affine(values, stored, kind)
     q, clipped, top = np.empty(values.shape, np.int8), 0, _top(scales, kind)
     for rows in _blocks(values):
         steps = np.empty(values[rows].shape, np.float32)
@@ -88,8 +95,10 @@ def quantize(values: Float32, stored: Float32, scales: Scales, kind: IntegerCode
     return q, clipped
 
 
-def dequantize(q: Int8, stored: Float32, scales: Scales) -> Float32:
+def dequantize(q: Int8, stored: Held, scales: Scales) -> Float32:
     """q * scale, exact in float32 `[rows, cols]`."""
+    if scales.affine:
+        return dequantize_affine(q, stored)
     values = q.astype(np.float32)
     for groups, part in _grouped(values, scales.group):
         part *= stored[:, groups, None]

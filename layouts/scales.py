@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from layouts.entry_codecs import entry_codec
+from layouts.entry_codecs import AffineEntry, Held, entry_codec
 from layouts.errors import LayoutError
 
 Float32 = npt.NDArray[np.float32]
@@ -34,9 +34,9 @@ class Scales:
     divisor : what the largest magnitude is divided by to give the scale
     shared : the largest magnitude is that of the whole row, so that all entries of a row are equal and no build can tell
         them apart (one class); otherwise that of the group
-    factor : an entry is float32(scale * factor), the product in float64; one number per tensor, 1 for all entries but fp32. One
-        chip's is a float32, another's the quotient of two (input over output scale)
-    zero : the scale where all values are 0, a float32; likewise
+    factor : an entry is float32(scale * factor), the product in float64; one number per tensor, 1 for all entries but fp32 and
+        affine. One chip's is a float32, another's the quotient of two (input over output scale)
+    zero : the scale where all values are 0, a float32; likewise. Of affine entries the least scale, a float64
     """
 
     entry: str
@@ -54,24 +54,34 @@ class Scales:
             raise LayoutError("divisor of the scale rule out of range", expected="1 to 255", found=self.divisor)
         object.__setattr__(self, "divisor", float(self.divisor))
         for name in ("factor", "zero"):
-            number = float(self.factor) if name == "factor" else float32_of(self.zero)
+            number = float(self.factor) if name == "factor" else self.zero if self.affine else float32_of(self.zero)
             if not (isfinite(number) and number > 0):
                 raise LayoutError(f"{name} of the scale rule out of range", expected="above 0", found=number)
             if number != 1 and not kind.nearest:
                 raise LayoutError(f"{name} of a scale entry of {self.entry}", expected=1.0, found=number)
             object.__setattr__(self, name, number)
 
-    def groups(self, cols: int) -> int:
-        """Entries of a row of `cols` elements."""
-        return -(-cols // self.group)
+    @property
+    def affine(self) -> bool:
+        """Whether rows have zero points: value = (q - zero point) * scale, and both stand in the row's entries."""
+        return self.entry == AffineEntry.name
 
-    def encode(self, scales: Float32) -> Raw:
+    def groups(self, cols: int) -> int:
+        """Entries of a row of `cols` elements; the two of an affine row are its scale and its zero point."""
+        return 2 if self.affine else -(-cols // self.group)
+
+    def encode(self, scales: Held) -> Raw:
         """Entries of scales, same shape. Raises ScaleRefused as `EntryCodec.encode` does."""
+        if self.affine:
+            steps = self._times_factor(scales[:, :1].astype(np.float32))
+            return entry_codec(self.entry).encode(np.hstack([steps, scales[:, 1:]]))
         return entry_codec(self.entry).encode(self._times_factor(scales))
 
-    def decode(self, raw: Raw) -> Float32:
+    def decode(self, raw: Raw) -> Held:
         """The scales of entries, same shape; where a factor is rounded away, the nearest that has this very entry."""
         entries = entry_codec(self.entry).decode(raw)
+        if self.affine:
+            return entries / (self.factor, 1.0)
         if self.factor == 1:
             return entries
         with np.errstate(over="ignore", invalid="ignore"):

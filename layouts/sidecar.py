@@ -20,7 +20,8 @@ from layouts.stored import Copy, EngineLayout, Plane, StoredTensor
 
 FORMAT = 3
 MAX_BYTES = 1 << 20
-_FP32_SCALES: Kinds = {"factor": float, "zero": float}
+_WITH_FACTOR = ("fp32", "affine")
+_FACTORS: Kinds = {"factor": float, "zero": float}
 
 
 def dump_layout(layout: EngineLayout) -> str:
@@ -79,18 +80,24 @@ def _tensor_table(tensor: StoredTensor) -> Table:
     table: Table = {"name": tensor.name, "shape": list(tensor.shape), "codec": tensor.codec}
     if tensor.dims:
         table |= {"dims": list(tensor.dims), "order": list(tensor.order)}
+    if tensor.padding:
+        table["padding"] = tensor.padding
     if tensor.folded:
         table["folded"] = tensor.folded
     if tensor.scales is not None:
         table["scales"] = _scales_table(tensor.scales)
     if tensor.bias is not None:
-        table["bias"] = asdict(tensor.bias) | {"factor": _shortest(tensor.bias.factor)}
+        table["bias"] = _bias_table(tensor.bias)
     return table | {"copy": [_copy_table(copy) for copy in tensor.copies]}
 
 
+def _bias_table(bias: Bias) -> Table:
+    return asdict(bias) | {"factor": bias.factor if bias.entry == "affine" else _shortest(bias.factor)}
+
+
 def _scales_table(scales: Scales) -> Table:
-    table = asdict(scales) | {"factor": scales.factor, "zero": _shortest(scales.zero)}
-    return {key: value for key, value in table.items() if scales.entry == "fp32" or key not in _FP32_SCALES}
+    table = asdict(scales) | {"factor": scales.factor, "zero": scales.zero if scales.affine else _shortest(scales.zero)}
+    return {key: value for key, value in table.items() if scales.entry in _WITH_FACTOR or key not in _FACTORS}
 
 
 def _shortest(number: float) -> float:
@@ -141,14 +148,16 @@ def _engine(table: Table) -> EngineLayout:
 
 
 def _tensor(table: Table, where: str) -> StoredTensor:
-    optional: Kinds = {"scales": dict, "folded": str, "bias": dict, "dims": list, "order": list}
-    name, shape, codec, copies, scales, folded, bias, dims, order = take(
+    optional: Kinds = {"scales": dict, "folded": str, "bias": dict, "dims": list, "order": list, "padding": int}
+    name, shape, codec, copies, scales, folded, bias, dims, order, padding = take(
         table, where, optional, name=str, shape=list, codec=str, copy=list
     )
     if len(shape) != 2 or not all(type(n) is int for n in shape):
         raise SidecarError("not a shape", where=f"{where}.shape", expected="[rows, cols]", found=shape)
     if folded == "":
         raise SidecarError("not a name", where=f"{where}.folded", found="''")
+    if padding == 0:
+        raise SidecarError("no padding", where=f"{where}.padding", expected="1 or more", found=0)
     if dims == []:
         raise SidecarError("not a shape", where=f"{where}.dims", found="[]")
     axes = [integers(values or [], f"{where}.{key}") for key, values in (("dims", dims), ("order", order))]
@@ -156,11 +165,13 @@ def _tensor(table: Table, where: str) -> StoredTensor:
     beside = None if bias is None else _bias(bias, f"{where}.bias")
     read = tuple(_copy(item, f"{where}.copy[{i}]") for i, item in enumerate(copies))
     with naming(where):
-        return StoredTensor(name, (shape[0], shape[1]), codec, read, rule, folded or "", beside, axes[0], axes[1])
+        return StoredTensor(
+            name, (shape[0], shape[1]), codec, read, rule, folded or "", beside, axes[0], axes[1], padding or 0
+        )
 
 
 def _scales(table: Table, where: str) -> Scales:
-    more = _FP32_SCALES if isinstance(table, dict) and table.get("entry") == "fp32" else {}
+    more = _FACTORS if isinstance(table, dict) and table.get("entry") in _WITH_FACTOR else {}
     values = take(table, where, {}, entry=str, group=int, divisor=float, shared=bool, **more)
     with naming(where):
         return Scales(*values)

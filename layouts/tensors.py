@@ -37,6 +37,7 @@ class StoredTensor:
     bias : how the copies store a bias beside the integers; None where they do not
     dims : shape of the source array where that is neither (rows, cols) nor (n,)
     order : permutation of its axes: the stored matrix is `array.transpose(order).reshape(shape)`
+    padding : last columns of the stored matrix that the source does not have; their value is 0
 
     Raises
     ------
@@ -53,6 +54,7 @@ class StoredTensor:
     bias: Bias | None = None
     dims: tuple[int, ...] = ()
     order: tuple[int, ...] = ()
+    padding: int = 0
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -75,7 +77,8 @@ class StoredTensor:
     @property
     def source_shape(self) -> tuple[int, ...]:
         """Shape of the source array; of a tensor of one row (n,) unless `dims` says otherwise."""
-        return self.dims or (self.shape if self.shape[0] > 1 else self.shape[1:])
+        rows, cols = self.shape[0], self.shape[1] - self.padding
+        return self.dims or ((rows, cols) if rows > 1 else (cols,))
 
     def copy(self, name: str) -> Copy:
         """Raises LayoutError for an unknown name."""
@@ -92,13 +95,17 @@ class StoredTensor:
                 yield from (piece.layout for piece in plane.pieces)
 
     def _check_axes(self) -> None:
+        cols = self.shape[1] - self.padding
+        if not 0 <= self.padding < self.shape[1]:
+            expected = f"0 to {self.shape[1] - 1} columns"
+            raise LayoutError("padding out of range", where=self.name, expected=expected, found=self.padding)
         if not self.dims and not self.order:
             return
         if len(self.dims) > MAX_AXES or sorted(self.order) != list(range(len(self.dims))):
             raise LayoutError(
                 "not a permutation of the axes", where=self.name, expected=len(self.dims), found=self.order
             )
-        if min(self.dims) < 1 or prod(self.dims) != prod(self.shape) or self.dims[self.order[0]] != self.shape[0]:
+        if min(self.dims) < 1 or prod(self.dims) != self.shape[0] * cols or self.dims[self.order[0]] != self.shape[0]:
             found = f"{list(self.dims)} in order {list(self.order)}"
             raise LayoutError("axes do not give the shape", where=self.name, expected=list(self.shape), found=found)
 
@@ -152,10 +159,12 @@ def to_matrix(stored: StoredTensor, array: Array) -> Array:
 
     Raises LayoutError for an array of another shape than `stored.source_shape`; of one row, [1, n] will do.
     """
-    if array.shape != stored.source_shape and (stored.dims or array.shape != stored.shape):
+    rows, cols = stored.shape[0], stored.shape[1] - stored.padding
+    if array.shape != stored.source_shape and (stored.dims or array.shape != (rows, cols)):
         expected, found = list(stored.source_shape), list(array.shape)
         raise LayoutError("source of another shape", where=stored.name, expected=expected, found=found)
-    return (array.transpose(stored.order) if stored.order else array).reshape(stored.shape)
+    matrix = (array.transpose(stored.order) if stored.order else array).reshape(rows, cols)
+    return np.pad(matrix, ((0, 0), (0, stored.padding))) if stored.padding else matrix
 
 
 def from_matrix(stored: StoredTensor, matrix: Array) -> Array:
@@ -163,6 +172,7 @@ def from_matrix(stored: StoredTensor, matrix: Array) -> Array:
     if matrix.shape != stored.shape:
         expected, found = list(stored.shape), list(matrix.shape)
         raise LayoutError("matrix of another shape", where=stored.name, expected=expected, found=found)
+    matrix = matrix[:, : stored.shape[1] - stored.padding]
     if not stored.order:
         return matrix.reshape(stored.source_shape)
     axes = matrix.reshape([stored.dims[axis] for axis in stored.order])

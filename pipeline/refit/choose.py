@@ -93,7 +93,7 @@ def _nearest_bias(rule: Bias, own: Raw, fresh: Raw | None, entries: Float32) -> 
     """The engine's bias entries that are a step of an integer from the fresh ones, or as far as a rounded scale moves them."""
     if fresh is None:
         raise InternalError("no bias entries")
-    kind, step = (np.int32, 1.0) if rule.entry == "int32" else (np.float32, entries.astype(np.float64))
+    kind, step = (np.float32, entries.astype(np.float64)) if rule.entry == "fp32" else (np.int32, 1.0)
     held, new = (bias.view(kind).astype(np.float64) for bias in (own, fresh))
     near = np.abs(held - new) <= step + np.abs(new) * BIAS_ROUNDING
     return np.where(near, own, fresh)
