@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,24 +62,30 @@ def _described(info: str, graph: Graph, where: str) -> Keys:
 
 
 def _named(value: str, graph: Graph, where: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """`neu` of 1.1: the name itself, or JSON that holds names: text, or as `npu_graph_info` has them."""
+    """`neu` of 1.1: the name itself, or JSON that holds names, in a form of its own or as `npu_graph_info` has them."""
     if value in graph.initializers:
         return (value,), ()
     try:
         found = json.loads(value)
     except (ValueError, RecursionError):
-        found = None
-    if isinstance(found, str):
-        return (found,), ()
-    if not isinstance(found, dict | list):
+        found = value
+    if isinstance(found, dict) and "dotneus" in found:
+        keys = _described(value, graph, where)
+        return keys.microcode, keys.constants
+    named = [text for text in _texts(found) if text in graph.initializers]
+    if not named:
         known = ", ".join(graph.initializers) or "none"
-        raise AxmodelError(f"names the initializer {value[:80]!r}, which is not in the file", where=where, found=known)
-    if isinstance(found, list) and found and all(isinstance(name, str) for name in found):
-        return _once(found), ()
-    if isinstance(found, dict) and MICROCODE_KEY in found:
-        found = [found]
-    keys = _described(json.dumps({"dotneus": found} if isinstance(found, list) else found), graph, where)
-    return keys.microcode, keys.constants
+        raise AxmodelError(f"names no initializer of the file: {value[:80]!r}", where=where, found=known)
+    return _once(named), ()
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text of a JSON value that is not a key."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
 
 
 def _json(info: str, where: str) -> Any:

@@ -6,10 +6,12 @@ from enum import Enum
 from pathlib import Path
 
 from pipeline.axmodel.wire import LENGTH, VARINT, fields
+from pipeline.checkpoint.looks_like import looks_like
 from pipeline.container.mapped import Buffer, map_file
-from pipeline.errors import AxmodelError
+from pipeline.errors import AxmodelError, ContainerError
 from pipeline.rknn.walk import MAGIC
 
+START_BYTES = 64
 _LAST_MODEL_FIELD = 25  # the highest field number of ONNX's ModelProto is `functions`
 
 
@@ -24,14 +26,19 @@ def container_of(path: Path) -> Container:
 
     Raises
     ------
-    MissingFileError, ContainerError : no such file, an empty file
+    MissingFileError, ContainerError : no such file, an empty file, an engine by its suffix that is plainly something else
     """
     with map_file(path) as data:
         if bytes(data[: len(MAGIC)]) == MAGIC:
             return Container.RKNN
         if _is_onnx(data):
             return Container.AXMODEL
-    return next((kind for kind in Container if kind.value == path.suffix), Container.HEADERLESS)
+        seems = looks_like(bytes(data[:START_BYTES]))
+    if path.suffix not in (Container.AXMODEL.value, Container.RKNN.value):
+        return Container.HEADERLESS
+    if not seems.startswith("bytes"):
+        raise ContainerError("not an engine", file=path, found=seems)
+    return Container(path.suffix)
 
 
 def _is_onnx(data: Buffer) -> bool:

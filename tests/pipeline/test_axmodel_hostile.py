@@ -110,7 +110,7 @@ FAULTS = {
     "two of one name": (container([neu(npu_graph_info=INFO)], [blob("w", b"1"), blob("w", b"2")]), "two init.*'w'"),
     "no weights": (container([neu(npu_graph_info=INFO)], [blob("m", b"m")]), "'w', which is not in the file"),
     "no microcode": (container([neu(npu_graph_info=INFO)], [blob("w", b"w")]), "'m', which is not in the file"),
-    "old key absent": (container([neu(neu="gone")], [blob("w", b"w")]), "'gone', which is not"),
+    "old key absent": (container([neu(neu="gone")], [blob("w", b"w")]), "no initializer of the file: 'gone'"),
     "no attribute": (container([neu()], [blob("w", b"w")]), "found no attributes"),
     "no engine node": (container([], [blob("w", b"w")]), 'expected a "neu mode" node'),
     "no graph": (onnx.ModelProto(producer_name="x"), "expected 1 graph, found 0"),

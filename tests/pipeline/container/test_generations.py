@@ -16,7 +16,7 @@ from layouts.stored import Copy, EngineLayout, Plane, StoredTensor
 from pipeline.axmodel.walk import walk_engine
 from pipeline.cli.inspect import inspect
 from pipeline.container.blob import read_blob, weight_blob, weight_parts
-from pipeline.errors import AxmodelError
+from pipeline.errors import AxmodelError, ContainerError
 from pipeline.refit.refitter import EngineRefitter
 from tests.helpers.containers import blob, container, graph_info, neu, save
 from tests.helpers.generations import BUILDS, MICROCODE, const, dotneu, info
@@ -96,6 +96,7 @@ NAMES_DATA = {
     "json list": '["npu_0_data"]',
     "json dotneu": '{"neu_key": "npu_0_data"}',
     "json list of dotneus": '[{"batch": 1, "neu_key": "npu_0_data"}]',
+    "json of its own": '{"version": 1, "npu_0": {"data": "npu_0_data", "size": [8]}}',
     "json graph": '{"dotneus": [{"extra_inputs": [], "neu_key": "npu_0_data"}], "name": "x"}',
 }
 
@@ -139,8 +140,9 @@ TYPED = TensorProto(name="w", data_type=TensorProto.UINT8, dims=[2], int32_data=
 REFUSED = {
     "typed weights": ([neu(npu_graph_info=graph_info("m", "w"))], [TYPED], "'w'.*not raw.*found int32_data"),
     "neu of numbers": ([neu(neu=[1, 2])], [], "attribute neu: not one string.*found 0 strings"),
-    "neu of a stranger": ([neu(neu="npu_1_data")], [], "'npu_1_data', which is not in the file.*found m"),
-    "neu of other json": ([neu(neu='{"a": 1}')], [], 'expected dotneus, found {"a": 1}'),
+    "neu of a stranger": ([neu(neu="npu_1_data")], [], "no initializer of the file: 'npu_1_data'.*found m"),
+    "neu of other json": ([neu(neu='{"a": 1}')], [], 'no initializer of the file: .{"a": 1}'),
+    "neu of dotneus": ([neu(neu=info(dotneu("w")))], [], "'w', which is not in the file"),
     "no attribute": ([neu(version=1)], [], "expected attribute npu_graph_info or neu, found version"),
     "const of nothing": ([neu(npu_graph_info=info(dotneu("m", {"type": "DotNeuInputConst"})))], [], "one initializer"),
     "const elsewhere": ([neu(npu_graph_info=info(dotneu("m", const("w"))))], [], "'w', which is not in the file"),
@@ -156,3 +158,21 @@ def test_what_is_not_understood_is_named(name: str, tmp_path: Path) -> None:
         weight_blob(save(container(nodes, [*blobs, blob("m", b"m")]), tmp_path / "m.axmodel"))
     assert caught.value.file == tmp_path / "m.axmodel"
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("start", "found"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer"),
+        (b"<html>", "an HTML page"),
+        (b"GGUF\3", "a GGUF"),
+    ],
+)
+@pytest.mark.parametrize("suffix", [".axmodel", ".rknn"])
+def test_something_else_under_the_suffix_is_called_what_it_is(
+    tmp_path: Path, start: bytes, found: str, suffix: str
+) -> None:
+    path = tmp_path / f"m{suffix}"
+    path.write_bytes(start + b"and so on\n" * 9)
+    with pytest.raises(ContainerError, match=f"not an engine.*{found}"):
+        weight_blob(path)

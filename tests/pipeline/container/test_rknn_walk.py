@@ -149,9 +149,10 @@ def test_lists_that_name_one_table_many_times(tmp_path: Path) -> None:
         (b"RKNN" + bytes(30), "shorter than its header"),
         (b"RKNN" + bytes(12) + b"\xff" * 8 + bytes(90), "runs past the end"),
         (b"RKNN\0\0\0\0\x04\x10" + bytes(200), "mini format.*version 4100"),
-        (b"<!doctype html>" + bytes(80), "not an .rknn.*<!do"),
+        (b"\x01\x02\x03\x04" + bytes(80), "not an .rknn"),
         (b"", "empty"),
     ],
+    ids=["header", "length", "mini", "binary", "empty"],
 )
 def test_file_that_is_none(tmp_path: Path, data: bytes, reason: str) -> None:
     (tmp_path / "bad.rknn").write_bytes(data)
