@@ -13,6 +13,7 @@ from pipeline.axmodel.walk import walk_engine
 from pipeline.checkpoint.open import open_weights_source
 from pipeline.container.blob import weight_blob, weight_parts
 from pipeline.container.kinds import Container, container_of
+from pipeline.decode.anchored import decode_engine
 from pipeline.files import file_sha256
 from pipeline.hardware.sections import Absent, Findings
 from pipeline.rknn.describe import describe_rknn
@@ -47,14 +48,15 @@ def describe_layout(found: Findings, engine: Path, checkpoint: Path | None) -> N
     """
     if checkpoint is None:
         raise Absent("no checkpoint given")
-    from pipeline.decode.anchored import decode_engine
-
     anchored = decode_engine(engine, open_weights_source(checkpoint))
     layout = anchored.layout
     found.data |= {
         "kind": layout.kind,
         "blob_bytes": layout.blob_bytes,
         "tensors": {stored.name: {"shape": stored.shape, "codec": stored.codec} for stored in layout.tensors},
+        "missing": [finding.name for finding in anchored.missing],
+        "corrected": anchored.corrected,
+        "shares": [asdict(share) for share in anchored.shares],
     }
     with tempfile.TemporaryDirectory(prefix="engineset-") as scratch:
         path = Path(scratch) / f"{engine.name}.layout.toml"

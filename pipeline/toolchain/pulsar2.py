@@ -32,7 +32,7 @@ from pipeline.toolchain.pulsar2_command import (
     version_pair,
 )
 from pipeline.toolchain.pulsar2_files import Made, made_files
-from pipeline.toolchain.pulsar2_source import check_source, is_directory_of, write_source
+from pipeline.toolchain.pulsar2_source import check_reachable, check_source, is_directory_of, write_source
 from pipeline.toolchain.reference import compile_model
 from pipeline.toolchain.streamed import Ended, plain, run_streamed
 
@@ -80,6 +80,8 @@ class Pulsar2:
         if not own:
             write_source(source, checkpoint)
         check_source(source, checkpoint.config)
+        if self.tool.command:
+            check_reachable(source)
         return source
 
     def _run(

@@ -68,3 +68,13 @@ def check_source(directory: Path, config: ModelConfig) -> None:
         raise MissingFileError("the compiler is given no tokenizer", file=directory, expected="tokenizer.json")
     if not (directory / _TOKENIZER_CONFIG).is_file():
         raise MissingFileError("the compiler is given no tokenizer", file=directory / _TOKENIZER_CONFIG)
+
+
+def check_reachable(directory: Path) -> None:
+    """Refuses, with CheckpointError, files that a container which is given the directory would not find: links out of it."""
+    root = directory.resolve()
+    for path in sorted(directory.rglob("*")):
+        target = path.resolve()
+        if path.is_symlink() and not target.is_relative_to(root):
+            reason = "a link out of the directory, which a container does not see: copy the files themselves"
+            raise CheckpointError(reason, file=path, found=target)

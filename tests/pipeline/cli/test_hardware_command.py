@@ -16,6 +16,7 @@ from pipeline.checkpoint.noise import NoiseCheckpoint
 from pipeline.cli.hardware import hardware_report
 from pipeline.errors import ToolchainError
 from pipeline.toolchain.options import CompileOptions
+from pipeline.toolchain.pulsar2_source import write_source
 from pipeline.toolchain.reference import compile_model
 from tests.helpers.fake_pulsar2 import write_fake
 from tests.helpers.sets import Tiny, make_tiny, write_config
@@ -117,6 +118,23 @@ def test_engines_are_walked_one_by_one(tmp_path: Path) -> None:
     assert (data["file"], data["container"], data["bytes"]) == (engine.name, "axmodel", engine.stat().st_size)
     assert len(data["walk"]["groups"]) == 5
     assert str(tmp_path) not in output.read_text()
+
+
+def test_engine_is_decoded_from_its_weights(tmp_path: Path) -> None:
+    config = tiny_config("qwen3", **SIZES)
+    write_source(tmp_path / "weights", NoiseCheckpoint(config, 1))
+    engine = compile_model(
+        NoiseCheckpoint(config, 1), tmp_path / "made", CompileOptions(kv_cache_len=32, prefill_len=8)
+    )[0]
+    output = tmp_path / "report.tar.gz"
+    result = report("-o", output, "--engine", engine, "--checkpoint", tmp_path / "weights", *NOTHING)
+    assert result.exit_code == 0
+    layout = sections_of(output)["layout 0"]
+    assert (layout["status"], layout["data"]["kind"], layout["data"]["missing"]) == ("done", "layer", []), layout[
+        "reason"
+    ]
+    with tarfile.open(output) as archive:
+        assert f"layout-0/{engine.name}.layout.toml" in archive.getnames()
 
 
 def test_output_in_the_way_or_of_no_form(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 from pipeline.checkpoint.noise import NoiseCheckpoint
 from pipeline.checkpoint.open import open_checkpoint
 from pipeline.errors import CheckpointError, MissingFileError
-from pipeline.toolchain.pulsar2_source import check_source, write_source
+from pipeline.toolchain.pulsar2_source import check_reachable, check_source, write_source
 from tests.helpers.tiny import tiny_config
 
 CONFIG = tiny_config("qwen3", hidden_size=64, intermediate_size=96, num_attention_heads=2, head_dim=32, vocab_size=300)
@@ -64,3 +64,13 @@ def test_other_kinds_of_tokenizer(source: Path, names: list[str]) -> None:
     for name in names:
         (source / name).touch()
     check_source(source, CONFIG)
+
+
+def test_links_that_a_container_does_not_follow(source: Path, tmp_path: Path) -> None:
+    (source / "tokenizer.json").rename(source / "real.json")
+    (source / "tokenizer.json").symlink_to("real.json")
+    check_reachable(source)
+    (source / "model.safetensors").rename(tmp_path / "blob")
+    (source / "model.safetensors").symlink_to("../blob")
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: a link out of the directory"):
+        check_reachable(source)
