@@ -39,7 +39,7 @@ def locate(sidecar: Path, tensor: str, index: Index, engine: Path | None, as_jso
     """
     layout = read_layout(sidecar)
     try:
-        found = locate_element(layout, tensor, index, _offset(layout, engine))
+        found = locate_element(layout, tensor, index, blob_offset(layout, engine))
     except LayoutError as error:
         raise error.in_file(sidecar) from None
     if as_json:
@@ -161,7 +161,11 @@ def _place(copy: str, name: str, plane: Plane, row: int, col: int, offset: int) 
             yield {"copy": copy, "plane": name, "byte": offset + byte, "bit": bit, "width": plane.width}
 
 
-def _offset(layout: EngineLayout, engine: Path | None) -> int:
+def blob_offset(layout: EngineLayout, engine: Path | None) -> int:
+    """Byte at which the blob begins in an engine, or in the one that the layout was decoded from.
+
+    Raises MismatchError for an engine whose weights have another size.
+    """
     if engine is None:
         return layout.blob_offset
     blob = weight_blob(engine)

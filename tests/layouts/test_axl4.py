@@ -31,8 +31,8 @@ GOLDEN = b"".join(
 )
 
 
-def engine(*tensors: StoredTensor, size: int = 40) -> EngineLayout:
-    return EngineLayout("layer", "npu_params", size, tensors)
+def engine(*tensors: StoredTensor, size: int = 40, offset: int = OFFSET) -> EngineLayout:
+    return EngineLayout("layer", "npu_params", size, tensors, offset)
 
 
 def test_golden_bytes(tmp_path: Path) -> None:
@@ -55,8 +55,8 @@ def test_one_copy_round_trips(tmp_path_factory: pytest.TempPathFactory, data: st
             layout = Layout((1, layout.shape[1]), layout.base, (), layout.cols, 16)
         tensors.append(one_copy(name, moved(layout, end)))
         end = tensors[-1].copies[0].planes[0].pieces[0].layout.extent[1] + 8
-    whole = EngineLayout("post", "w", end // 8, tuple(tensors))
     blob_offset = data.draw(st.integers(0, 1 << 33))
+    whole = EngineLayout("post", "w", end // 8, tuple(tensors), blob_offset)
     assert write_axl4(path, whole, blob_offset, strict=True) == []
     assert read_axl4(path, blob_offset, end // 8, kind="post", blob="w") == whole
 
@@ -71,7 +71,8 @@ def test_several_pieces_and_a_named_codec(tmp_path: Path) -> None:
     assert write_axl4(path, engine(Q_FAR, down, size=3000), 7) == [
         "mlp.down_proj.weight: codec fp32 is not recorded, bf16 is assumed"
     ]
-    assert read_axl4(path, 7, 3000, codec={"mlp.down_proj.weight": "fp32"}) == engine(Q_FAR, down, size=3000)
+    read = read_axl4(path, 7, 3000, codec={"mlp.down_proj.weight": "fp32"})
+    assert read == engine(Q_FAR, down, size=3000, offset=7)
 
 
 Q_FAR = one_copy("self_attn.q_proj.weight", Layout((2, 3), 8 * 2900, (Digit(2, 16),), (Digit(3, 32),), 16))
