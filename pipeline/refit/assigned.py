@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from layouts.stored import EngineLayout, StoredTensor, to_matrix
 from pipeline.checkpoint.protocol import Float32, WeightSource
 from pipeline.errors import MismatchError
@@ -47,7 +49,10 @@ class AssignedWeights:
         if name not in self.layout.names():
             return self.source.read(assignment.sources[0]).reshape(1, -1)[rows]
         stored = self.layout[name]
-        return self._matrix(stored)[rows] if stored.dims else read_assigned(self.source, assignment, rows)
+        if stored.dims:
+            return self._matrix(stored)[rows]
+        values = read_assigned(self.source, assignment, rows)
+        return np.pad(values, ((0, 0), (0, stored.padding))) if stored.padding else values
 
     def ranges(self, stored: StoredTensor) -> Iterator[Given]:
         """A weight by consecutive ranges of its rows."""

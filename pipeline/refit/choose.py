@@ -27,9 +27,10 @@ ScaleMode = Literal["refit", "search", "engine"]
 ENGINE: ScaleMode = "engine"
 
 ELEMENTS_AT_A_TIME = 1 << 20
-BIAS_ROUNDING = 2.0**-21
+FLOAT_ROUNDING = 2.0**-21
 
 Raw = npt.NDArray[np.unsignedinteger[Any]]
+Float64 = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -85,17 +86,21 @@ def _with_own_bias(stored: StoredTensor, mixed: Encoded, own: Encoded, bias: Flo
     if stored.bias is None or stored.scales is None or own.bias is None or own.entries is None:
         return mixed
     fresh = with_bias(stored, mixed, bias, first)
-    kept = _nearest_bias(stored.bias, own.bias, fresh.bias, entry_codec(stored.scales.entry).decode(own.entries[:, :1]))
-    return replace(fresh, bias=kept)
+    entries = entry_codec(stored.scales.entry).decode(own.entries)[:, :1].astype(np.float64)
+    rounding = 1 / entries if stored.scales.affine else np.full_like(entries, FLOAT_ROUNDING)
+    return replace(fresh, bias=_nearest_bias(stored.bias, own.bias, fresh.bias, entries, rounding))
 
 
-def _nearest_bias(rule: Bias, own: Raw, fresh: Raw | None, entries: Float32) -> Raw:
-    """The engine's bias entries that are a step of an integer from the fresh ones, or as far as a rounded scale moves them."""
+def _nearest_bias(rule: Bias, own: Raw, fresh: Raw | None, entries: Float64, rounding: Float64) -> Raw:
+    """The engine's bias entries where they are a step from the fresh ones, or as far as the rounding of scales moves them.
+
+    entries, rounding : of each row, the number that its scale entry holds, and how much of a scale it may lack
+    """
     if fresh is None:
         raise InternalError("no bias entries")
-    kind, step = (np.float32, entries.astype(np.float64)) if rule.entry == "fp32" else (np.int32, 1.0)
+    kind, step = (np.float32, entries) if rule.entry == "fp32" else (np.int32, np.float64(1))
     held, new = (bias.view(kind).astype(np.float64) for bias in (own, fresh))
-    near = np.abs(held - new) <= step + np.abs(new) * BIAS_ROUNDING
+    near = np.abs(held - new) <= step + np.abs(new) * rounding
     return np.where(near, own, fresh)
 
 

@@ -93,8 +93,8 @@ def _needed(layout: EngineLayout, plan: EnginePlan) -> dict[str, list[Shape]]:
     sources = {item.tensor: item.sources for item in plan.assignments}
     for stored in layout.tensors:
         name, *gains = sources[stored.name]
-        usual, (rows, cols) = stored.source_shape, stored.shape
-        found[name] = [usual] if stored.dims or rows > 1 else [usual, stored.shape]
+        usual, rows, cols = stored.source_shape, stored.shape[0], stored.shape[1] - stored.padding
+        found[name] = [usual] if stored.dims or rows > 1 else [usual, (1, cols)]
         found |= {gain: [(cols,)] for gain in gains}
         if bias := bias_name(stored):
             found.setdefault(sources[bias][0], [(rows,)])
