@@ -137,7 +137,7 @@ def _runs(values: Float32, group: int) -> Float32:
 def _scales_for(most: Float32, scales: Scales, kind: IntegerCodec) -> Float32:
     codec = entry_codec(scales.entry)
     found = _held(most.astype(np.float64) / scales.divisor, most, scales)
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         clips = np.rint(most / found) > kind.high
         if clips.any() and not codec.nearest:  # only where the divisor is above `high` and the quotient exact
             found = np.where(clips, codec.held(np.nextafter(found.astype(np.float64), np.inf)), found)
