@@ -8,16 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from layouts.algebra import Digit, Layout, Piece
 from layouts.errors import DecodeRefused
-from layouts.stored import EngineLayout
-from pipeline.container.blob import weight_blob
+from layouts.stored import Copy, EngineLayout, Plane, StoredTensor
+from pipeline.container.blob import weight_blob, weight_parts
 from pipeline.errors import MismatchError, NotFiniteError
+from pipeline.refit.outside import outside_sha256
 from pipeline.refit.refused import PlanRefusedError
 from pipeline.refit.single_refit import NamedLayout, Refitted, Sources, layout_for, open_assigned, refit_file
 from pipeline.refit.single_verify import verify_engine
 from tests.helpers.engines import overwrite
 from tests.helpers.generations import BUILDS
 from tests.helpers.networks import SHAPES, WIDE, Weights, compiled, network_layout, random_weights, write_source
+from tests.helpers.rknn_file import CONSTANT, FP16, Graph, Tensor, write_rknn
 
 A, B = 1, 2
 BYTES_BETWEEN = WIDE + 11
@@ -204,3 +207,20 @@ def test_verify_without_anything_to_compare_the_rest_with(engine: Path, layout: 
     with pytest.raises(MismatchError, match="a template is needed"):
         verify_engine(engine, weights, "refit")
     assert verify_engine(engine, weights, "refit", engine).faults == []
+
+
+def test_second_container_is_refitted_alike(tmp_path: Path) -> None:
+    """fp16 columns of a constant in a `.rknn`: what is written for other weights from the start."""
+    files = {}
+    for seed in (A, B):
+        values = random_weights(seed)["lstm"]
+        constant = Tensor("w", FP16, CONSTANT, [4, 8], [8, 4], np.ascontiguousarray(values.T).astype("<f2").tobytes())
+        files[seed] = write_rknn(tmp_path / f"{seed}.rknn", Graph([constant]))
+    (part,) = weight_parts(files[A])
+    blob = weight_blob(files[A])
+    place = Layout((4, 8), 8 * (part.offset - blob.offset), (Digit(4, 16),), (Digit(8, 64),), 16)
+    stored = StoredTensor("lstm", (4, 8), "fp16", (Copy("only", (Plane((Piece(0, 0, place),)),)),))
+    layout = EngineLayout("model", blob.name, blob.size, (stored,), blob.offset)
+    layout = replace(layout, outside=outside_sha256(files[A], layout))
+    put(files[A], layout, {"lstm": random_weights(B)["lstm"]}, tmp_path / "out.rknn")
+    assert (tmp_path / "out.rknn").read_bytes() == files[B].read_bytes()
