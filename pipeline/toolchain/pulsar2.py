@@ -103,7 +103,7 @@ class Pulsar2:
         ended = _start(words, log, self.tool.hours * 3600, build_variables(options))
         _check_ended(ended, log, self.tool.hours)
         try:
-            return made_files(engines, config, kinds), log
+            return made_files(engines, config, options, kinds), log
         except ToolchainError as error:
             reason = f"Pulsar2 ended without an error, but: {error.reason}"
             raise ToolchainError(

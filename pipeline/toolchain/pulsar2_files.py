@@ -13,6 +13,8 @@ from pipeline.axmodel.walk import walk_engine
 from pipeline.errors import EngineSetError, ToolchainError
 from pipeline.model import ModelConfig
 from pipeline.toolchain.kinds import EMBEDDING_ENGINE, LAYER, POST_ENGINE
+from pipeline.toolchain.options import CompileOptions
+from pipeline.toolchain.template_groups import call_lengths
 
 _LAYER = re.compile(r".*_l(\d+)_together\.axmodel")
 _BF16_BYTES = 2
@@ -21,10 +23,11 @@ Made = dict[tuple[str, int], Path]
 """(kind, layer) -> file."""
 
 
-def made_files(directory: Path, config: ModelConfig, kinds: Collection[str]) -> Made:
+def made_files(directory: Path, config: ModelConfig, options: CompileOptions, kinds: Collection[str]) -> Made:
     """The files of a compiled model; no embedding where the compiler wrote none, which some versions leave to a script.
 
-    Raises ToolchainError, whose `where` is the file's name: a layer too few or too many, a file that is empty or no whole engine.
+    Raises ToolchainError, whose `where` is the file's name: a layer too few or too many, a file that is empty or no whole engine,
+    an engine of other calls than were asked for.
     """
     files = sorted(path for path in directory.rglob("*") if path.is_file())
     made: Made = {}
@@ -32,8 +35,8 @@ def made_files(directory: Path, config: ModelConfig, kinds: Collection[str]) -> 
         made |= _layers(files, config.num_hidden_layers)
     if POST_ENGINE in kinds:
         made[POST_ENGINE, 0] = _one(files, "*_post.axmodel")
-    for path in made.values():
-        _check_engine(path)
+    for (kind, _), path in made.items():
+        _check_engine(path, _asked(options) if kind == LAYER else None)
     if EMBEDDING_ENGINE in kinds and any(path.match("model.embed_tokens*.bin") for path in files):
         made[EMBEDDING_ENGINE, 0] = _embedding(_one(files, "model.embed_tokens*.bin"), config)
     return made
@@ -63,14 +66,23 @@ def _one(files: list[Path], pattern: str) -> Path:
     return found[0]
 
 
-def _check_engine(path: Path) -> None:
+def _asked(options: CompileOptions) -> list[tuple[int, int]]:
+    """Tokens and prefix of every call, ascending."""
+    return sorted([(1, options.kv_cache_len), *((options.prefill_len, prefix) for prefix in options.ladder())])
+
+
+def _check_engine(path: Path, asked: list[tuple[int, int]] | None) -> None:
     try:
         engine = walk_engine(path)
         if not engine.groups or not engine.weights.size:
-            raise ToolchainError("an engine without weights")
+            raise ToolchainError("it has no weights")
+        found = None if asked is None else sorted(call_lengths(engine))
     except EngineSetError as error:
         reason = f"not a whole engine: {error.reason}"
         raise ToolchainError(reason, where=path.name, expected=error.expected, found=error.found) from None
+    if found != asked:
+        reason = "other calls than were asked for: tokens and rows before them"
+        raise ToolchainError(reason, where=path.name, expected=asked, found=found)
 
 
 def _embedding(path: Path, config: ModelConfig) -> Path:

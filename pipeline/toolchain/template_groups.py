@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -108,7 +109,7 @@ def _check_layer(engine: Engine, twin: Engine, config: ModelConfig) -> None:
 
 
 def _calls(engine: Engine, package: Package) -> Calls:
-    lengths = sorted(_lengths(engine))
+    lengths = sorted(call_lengths(engine))
     decode = [history for tokens, history in lengths if tokens == 1]
     prefill = [(tokens, history) for tokens, history in lengths if tokens > 1]
     if not decode:
@@ -119,17 +120,17 @@ def _calls(engine: Engine, package: Package) -> Calls:
     return Calls(decode[-1], sizes[0], tuple(history for _, history in prefill))
 
 
-def _lengths(engine: Engine) -> Iterator[tuple[int, int]]:
-    """Tokens and prefix of every shape group; a cache of one row stands for none, which the mask tells."""
+def call_lengths(engine: Engine) -> Iterator[tuple[int, int]]:
+    """Tokens and prefix of every shape group; of a call without a prefix the cache has a row all the same, the mask has not."""
     for group in engine.groups:
         tokens, cache = _io(engine, group, "input").shape[-2], _io(engine, group, "K_cache").shape[-2]
-        mask = next((io.shape[-1] for io in group.inputs if io.name == "mask"), tokens + cache)
-        yield tokens, mask - tokens
+        yield tokens, cache if tokens == 1 else _io(engine, group, "mask").shape[-1] - tokens
 
 
 def _io(engine: Engine, group: ShapeGroup, name: str) -> EngineIo:
+    """An input of a call; in all calls but the first a number is behind its name."""
     for io in group.inputs:
-        if io.name == name and len(io.shape) >= 2:
+        if re.fullmatch(rf"{name}(_\d+)?", io.name) and len(io.shape) >= 2:
             return io
     reason = f"no engine of a layer: the call {group.name!r} has no input {name!r} of two dimensions or more"
     raise ToolchainError(reason, file=engine.path)

@@ -100,10 +100,11 @@ def _build(flags: argparse.Namespace, behaviour: dict[str, Any]) -> int:
     second = flags.command == "llm_build2"
     step = flags.prefill_step_size if second else flags.prefill_len
     ladder = tuple(range(0, flags.prefill_len, step)) if second else tuple(flags.last_kv_cache_len)
+    longer = 1 if behaviour.get("mode") == "longer" else 0
     options = CompileOptions(
         weight_type=flags.weight_type,
         post_weight_type=flags.post_weight_type,
-        kv_cache_len=flags.max_context - 1 if second else flags.kv_cache_len,
+        kv_cache_len=longer + (flags.max_context - 1 if second else flags.kv_cache_len),
         prefill_len=step,
         last_kv_cache_len=ladder,
         chip=flags.chip,
