@@ -78,8 +78,8 @@ def _losses(tensor: StoredTensor) -> Iterator[str]:
         yield f"{tensor.name}: bias entries are not held"
     if first.absent:
         yield f"{tensor.name}: absent elements are not told from ones that are not placed"
-    if tensor.dims:
-        yield f"{tensor.name}: axes of the source are not held"
+    if tensor.dims or tensor.padding:
+        yield f"{tensor.name}: axes and padding of the source are not held"
     if tensor.codec != ASSUMED_CODEC:
         yield f"{tensor.name}: codec {tensor.codec} is not recorded, {ASSUMED_CODEC} is assumed"
     if not _named(tensor):

@@ -150,7 +150,7 @@ def lossy() -> EngineLayout:
     half = Layout((2, 2), 0, (Digit(2, 16),), (Digit(2, 64),), 16)
     holed = Copy("decode", (Plane((Piece(0, 0, half),)),), absent=(Rect(0, 2, 2, 1),))
     return EngineLayout(
-        "layer", "w", 20_000, (up, gate, StoredTensor("self_attn.q_proj.weight", (2, 3), "bf16", (holed,)))
+        "layer", "w", 20_000, (up, gate, StoredTensor("self_attn.q_proj.weight", (2, 3), "bf16", (holed,), padding=1))
     )
 
 
@@ -163,6 +163,7 @@ def test_what_is_lost_is_one_line_and_strict_refuses_it(tmp_path: Path) -> None:
     for what in ("plane of bits 4 to 8 is not held", "scale entries are not held"):
         assert f"{what} {both}" in note
     assert "absent elements are not told from ones that are not placed (self_attn.q_proj.weight)" in note
+    assert "axes and padding of the source are not held (self_attn.q_proj.weight)" in note
     table = np.fromfile(tmp_path / "a.bin", "<u8", offset=32)
     assert table.tolist() == [0, 8, (1 << 64) - 1, 2, 10, (1 << 64) - 1]
     assert "element is not placed" in refusal(SidecarError, tmp_path / "a.bin", tmp_path / "b.toml")
