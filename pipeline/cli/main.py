@@ -20,6 +20,7 @@ from pipeline.cli.locate import locate
 from pipeline.cli.markers import markers
 from pipeline.cli.refit import refit
 from pipeline.cli.run import run
+from pipeline.cli.sidecar import sidecar
 from pipeline.cli.verify import verify
 from pipeline.errors import EngineSetError, fault_lines
 
@@ -32,7 +33,20 @@ def commands() -> None:
     """Puts the weights of any GGUF into finished NPU engines, and proves it."""
 
 
-for command in (run, inspect, refit, verify, diff, evaluate, markers, decode, locate, llm_build, hardware_report):
+for command in (
+    run,
+    inspect,
+    refit,
+    verify,
+    diff,
+    evaluate,
+    markers,
+    decode,
+    locate,
+    sidecar,
+    llm_build,
+    hardware_report,
+):
     commands.add_command(command)
 
 
