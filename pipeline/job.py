@@ -126,12 +126,16 @@ class Job:
 
         Raises PlanRefusedError where the source has others, and whatever is wrong with source, adapter or kept ids.
         """
-        finished = self.template
-        model = (self.template_weights or self.checkpoint).config if finished is None else finished.model
-        if finished is not None:
+        model = self.compiled_model
+        if self.template is not None:
             self._check_kept(model.kept_rows)
         check_dimensions(model, self.checkpoint)
         return model
+
+    @property
+    def compiled_model(self) -> ModelConfig:
+        """As `template_model`, whatever the source has."""
+        return (self.template_weights or self.checkpoint).config if self.template is None else self.template.model
 
     def _check_kept(self, rows: int) -> None:
         """Finished templates have a head of so many rows; other ids may take their places, more or fewer cannot."""

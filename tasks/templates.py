@@ -10,13 +10,12 @@ import luigi
 
 from pipeline import paths
 from pipeline.axmodel.describe import describe_directory
-from pipeline.errors import InternalError, ToolchainError
+from pipeline.engineset.check import check_finished, confirm_layouts, finished_damage
 from pipeline.files import write_json
 from pipeline.seal import seal_damage, write_seal
 from pipeline.toolchain.kinds import KINDS
-from pipeline.toolchain.template_confirm import confirm_package
 from pipeline.toolchain.template_file import TEMPLATE_FILE
-from pipeline.toolchain.templates import compile_directory, compile_template, confirm_template, template_damage
+from pipeline.toolchain.templates import compile_directory, compile_template, template_damage
 from tasks.base import EngineSetTask
 from tasks.layouts import BuildMarkers, DecodeLayout
 
@@ -33,16 +32,15 @@ class CompileTemplate(EngineSetTask):
         return self.target(own if package is None else package.config_file)
 
     def damage(self) -> str | None:
-        job = self.job
-        if job.package is not None and job.template is not None:
-            return job.hashes.damage(job.package.directory, job.template.files)
-        return template_damage(paths.template_directory(self.build, job), job.hashes)
+        if self.job.template_directory is not None:
+            return finished_damage(self.job)
+        return template_damage(paths.template_directory(self.build, self.job), self.job.hashes)
 
     def work(self) -> None:
         job, directory = self.job, paths.template_directory(self.build, self.job)
         if job.template_directory is not None:
-            raise ToolchainError(f"the template is not as it was compiled: {self.damage()}", file=directory)
-        if job.template_weights is None:
+            check_finished(job)
+        elif job.template_weights is None:
             compile_template(job.toolchain, job.template_model, job.options, directory, job.tool)
         else:
             origin, weights = job.template_origin, job.template_weights
@@ -82,19 +80,10 @@ class ConfirmTemplate(EngineSetTask):
         return seal_damage(paths.confirmed_path(self.build, self.job), self.job.hashes, self._relied_on())
 
     def work(self) -> None:
-        corrected = self._confirm()
+        corrected = confirm_layouts(self.build, self.job, self.layouts())
         if count := sum(corrected.values()):
             print(f"template: {count} elements are one step off, as its compiler corrects", file=sys.stderr, flush=True)
         write_seal(paths.confirmed_path(self.build, self.job), self._relied_on(), self.job.hashes)
-
-    def _confirm(self) -> dict[str, int]:
-        job = self.job
-        if job.package is None:
-            confirming = paths.marker_directory(self.build, job, job.marker_plan.confirm)
-            return confirm_template(paths.template_directory(self.build, job), self.layouts(), confirming)
-        if job.template_weights is None:
-            raise InternalError("a vendor directory without its checkpoint")
-        return confirm_package(job.package, self.layouts(), job.template_weights)
 
     def _relied_on(self) -> list[Path]:
         return paths.confirmed_files(self.build, self.job)

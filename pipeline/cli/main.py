@@ -18,6 +18,7 @@ from pipeline.cli.hardware import hardware_report
 from pipeline.cli.inspect import inspect
 from pipeline.cli.locate import locate
 from pipeline.cli.markers import markers
+from pipeline.cli.plan import plan
 from pipeline.cli.refit import refit
 from pipeline.cli.run import run
 from pipeline.cli.sidecar import sidecar
@@ -35,6 +36,7 @@ def commands() -> None:
 
 for command in (
     run,
+    plan,
     inspect,
     refit,
     verify,

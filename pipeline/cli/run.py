@@ -12,6 +12,7 @@ import click
 from pipeline.cli.output import as_json, print_json
 from pipeline.cli.types import FiniteRange
 from pipeline.engineset.manifest import Manifest, read_manifest
+from pipeline.engineset.verify import check_file
 from pipeline.errors import RunnerError
 from pipeline.native import Runner
 from pipeline.tokenizer.chat import render_chat
@@ -52,6 +53,7 @@ def run(
 ) -> None:
     """Continue PROMPT with the engines of a set."""
     manifest = read_manifest(directory)
+    _check_kept(directory, manifest)
     tokenizer = load_tokenizer(directory) if manifest.tokenizer else None
     if chat and tokens is not None:
         raise click.UsageError("--chat goes with PROMPT")
@@ -94,6 +96,13 @@ def _prompt_ids(
         return tokenizer.encode(str(prompt), parse_special=True) or ([] if bos is None else [bos])
     messages = [{"role": "system", "content": system}] if system else []
     return tokenizer.encode_chat(render_chat(tokenizer, [*messages, {"role": "user", "content": prompt}]))
+
+
+def _check_kept(directory: Path, manifest: Manifest) -> None:
+    """The rows of a trimmed head mean the tokens that they were written for; engines are hashed by `verify` alone."""
+    name = manifest.source.vocab_keep
+    if name and name in manifest.files:
+        check_file(directory / name, manifest.files[name])
 
 
 def _check_prompt(directory: Path, manifest: Manifest, ids: list[int]) -> None:

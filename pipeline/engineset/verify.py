@@ -72,13 +72,14 @@ def _compare_files(directory: Path, manifest: Manifest, result: Verification) ->
     result.faults += [f"{directory / name}: not in the manifest" for name in sorted(present - damaged)]
     for name, entry in manifest.files.items():
         with _faults_into(result):
-            _check_file(directory / name, entry)
+            check_file(directory / name, entry)
             damaged.remove(name)
     result.files = len(present & set(manifest.files))
     return damaged
 
 
-def _check_file(path: Path, entry: FileEntry) -> None:
+def check_file(path: Path, entry: FileEntry) -> None:
+    """Raises MissingFileError or VerifyError for a file that is not what its manifest says."""
     if not path.is_file():
         raise MissingFileError("missing", file=path)
     size = path.stat().st_size

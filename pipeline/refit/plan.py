@@ -15,6 +15,11 @@ from pipeline.refit.choose import bias_name
 from pipeline.refit.refused import PlanRefusedError
 from pipeline.toolchain.kinds import EMBEDDING_ENGINE, LAYER, POST_ENGINE
 
+MISSING, UNUSED, MISMATCHED = "missing", "unused", "mismatched"
+
+Fault = tuple[str, str]
+"""One of these kinds, and the line that says it."""
+
 
 @dataclass(frozen=True)
 class Assignment:
@@ -111,24 +116,36 @@ def check_plan(config: ModelConfig, layouts: Mapping[str, EngineLayout], checkpo
     PlanRefusedError : dimensions that differ, tensors that are missing, have another shape, or have no place; all of them.
     """
     check_dimensions(config, checkpoint)
-    faults = [*dict.fromkeys(_tensor_faults(config, layouts, checkpoint)), *_unused_faults(config, checkpoint)]
+    faults = [line for _, line in tensor_faults(config, layouts, checkpoint)]
     if faults:
         raise PlanRefusedError(faults)
 
 
 def check_dimensions(config: ModelConfig, checkpoint: Checkpoint) -> None:
     """The part of `check_plan` that needs no layouts: raises PlanRefusedError for dimensions that differ, all of them."""
-    wanted, given = config.shape_key(), checkpoint.config.shape_key()
-    faults = [
-        f"{checkpoint.path}: {field}: the template has {value}, the source has {given[field]}"
-        for field, value in wanted.items()
-        if value != given[field]
-    ]
+    faults = dimension_faults(config, checkpoint)
     if faults:
         raise PlanRefusedError(faults)
 
 
-def _tensor_faults(config: ModelConfig, layouts: Mapping[str, EngineLayout], checkpoint: Checkpoint) -> Iterator[str]:
+def dimension_faults(config: ModelConfig, checkpoint: Checkpoint) -> list[str]:
+    """One line for each dimension that differs."""
+    wanted, given = config.shape_key(), checkpoint.config.shape_key()
+    return [
+        f"{checkpoint.path}: {field}: the template has {value}, the source has {given[field]}"
+        for field, value in wanted.items()
+        if value != given[field]
+    ]
+
+
+def tensor_faults(
+    config: ModelConfig, layouts: Mapping[str, EngineLayout], checkpoint: Checkpoint
+) -> dict[Fault, None]:
+    """Kind and line of each tensor of a source that is missing, of another shape or without a place, in order."""
+    return dict.fromkeys([*_tensor_faults(config, layouts, checkpoint), *unused_faults(config, checkpoint)])
+
+
+def _tensor_faults(config: ModelConfig, layouts: Mapping[str, EngineLayout], checkpoint: Checkpoint) -> Iterator[Fault]:
     names = set(checkpoint.names())
     for plan in all_plans(config, folded_kinds(layouts)):
         stored = {tensor.name: tensor for tensor in layouts[plan.kind].tensors}
@@ -137,33 +154,39 @@ def _tensor_faults(config: ModelConfig, layouts: Mapping[str, EngineLayout], che
             source, *gains = assignment.sources
             target = stored.pop(assignment.tensor, None)
             if target is None and assignment.tensor in biases:
-                yield from _source_faults(checkpoint, source, (1, biases[assignment.tensor]), source in names)
+                yield from shape_faults(checkpoint, source, (1, biases[assignment.tensor]), source in names)
                 continue
             if target is None:
-                yield f"{checkpoint.path}: {source}: the {plan.kind} template has no place for it"
+                yield UNUSED, f"{checkpoint.path}: {source}: the {plan.kind} template has no place for it"
                 continue
             if bool(gains) != bool(target.folded):
-                yield f"{checkpoint.path}: {source}: some norms of the {plan.kind} template are folded, not this one's"
+                line = f"{checkpoint.path}: {source}: some norms of the {plan.kind} template are folded, not this one's"
+                yield MISMATCHED, line
             for name, shape in [(source, target.shape), *((gain, (1, target.shape[1])) for gain in gains)]:
-                yield from _source_faults(checkpoint, name, shape, name in names)
+                yield from shape_faults(checkpoint, name, shape, name in names)
         for name in stored:
-            yield f"{checkpoint.path}: the {plan.kind} template wants {name}, the architecture does not have it"
+            yield (
+                MISSING,
+                f"{checkpoint.path}: the {plan.kind} template wants {name}, the architecture does not have it",
+            )
 
 
-def _source_faults(checkpoint: Checkpoint, name: str, wanted: tuple[int, ...], there: bool) -> Iterator[str]:
+def shape_faults(checkpoint: Checkpoint, name: str, wanted: tuple[int, ...], there: bool) -> Iterator[Fault]:
+    """Kind and line where a tensor is not there, or not as rows and columns that an engine wants."""
     if not there:
-        yield f"{checkpoint.path}: {name}: missing, the template needs it as {list(wanted)}"
+        yield MISSING, f"{checkpoint.path}: {name}: missing, the template needs it as {list(wanted)}"
     elif _grid(checkpoint.shape(name)) != wanted:
         found = list(checkpoint.shape(name))
-        yield f"{checkpoint.path}: {name}: the template has {list(wanted)}, the source has {found}"
+        yield MISMATCHED, f"{checkpoint.path}: {name}: the template has {list(wanted)}, the source has {found}"
 
 
 def _grid(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (1, shape[0]) if len(shape) == 1 else shape
 
 
-def _unused_faults(config: ModelConfig, checkpoint: Checkpoint) -> Iterator[str]:
+def unused_faults(config: ModelConfig, checkpoint: Checkpoint) -> Iterator[Fault]:
+    """Kind and line of each tensor of a source that the architecture does not have."""
     used = {source for plan in all_plans(config) for item in plan.assignments for source in item.sources}
     for name in checkpoint.names():
         if name not in used:
-            yield f"{checkpoint.path}: {name}: no engine of the template has a place for it"
+            yield UNUSED, f"{checkpoint.path}: {name}: no engine of the template has a place for it"

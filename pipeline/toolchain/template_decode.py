@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from layouts.integers import INTEGERS
@@ -29,7 +30,7 @@ def decode_packaged(package: Package, kind: str, weights: Checkpoint) -> EngineL
     layout = decode_engine(engine, weights).layout
     if layout.kind != kind:
         raise DecodeRefused("another kind of engine", file=engine, where="kind", expected=kind, found=layout.kind)
-    return layout
+    return replace(layout, outside="") if kind == LAYER else layout
 
 
 def decoded_options(calls: CompileOptions, layouts: Mapping[str, EngineLayout]) -> dict[str, Any]:

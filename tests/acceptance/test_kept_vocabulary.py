@@ -79,3 +79,14 @@ def test_lists_that_are_none_are_one_line(pair: tuple[Tiny, Tiny], content: str)
     assert done.returncode != 0
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
     assert str(part.folder / "ids.json") in line
+
+
+def test_map_that_was_changed_is_refused_before_a_run(pair: tuple[Tiny, Tiny]) -> None:
+    path = pair[1].set / "vocab_keep.json"
+    before = path.read_bytes()
+    path.write_text(json.dumps(IDS[::-1]) + "\n")
+    done = engineset("run", pair[1].set, "--tokens", "5,7", "-n", 1)
+    path.write_bytes(before)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert "vocab_keep.json: sha256" in line

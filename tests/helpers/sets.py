@@ -105,9 +105,9 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def left_behind(build: Path) -> list[str]:
-    """Temporary files and sets below a build directory."""
+    """Temporary files, sets and parts of sets below a build directory."""
     hidden = [str(path) for path in build.rglob(".*")]
-    return hidden + [str(path) for path in build.glob("sets/*")]
+    return hidden + [str(path) for place in ("sets/*", "parts/*") for path in build.glob(place)]
 
 
 def check_refusal(tiny: Tiny, result: subprocess.CompletedProcess[str], reasons: list[str]) -> None:
