@@ -26,7 +26,7 @@ ENTRY_WIDTH = 32
 
 Float32 = npt.NDArray[np.float32]
 Float64 = npt.NDArray[np.float64]
-Int16 = npt.NDArray[np.int16]
+Integers = npt.NDArray[np.signedinteger[Any]]
 Raw = npt.NDArray[np.uint32]
 
 
@@ -58,7 +58,7 @@ class Bias:
             raise LayoutError("zero point out of range", expected="32 bits", found=self.zero_point)
 
 
-def bias_entries(rule: Bias, q: Int16, scales: Held, entries: Held, bias: Float32) -> Raw:
+def bias_entries(rule: Bias, q: Integers, scales: Held, entries: Held, bias: Float32) -> Raw:
     """Bias entries of rows.
 
     Parameters
