@@ -23,7 +23,8 @@ TILE_AXES = 6
 KINDS = {1: "input", 2: "output", 3: "internal", 4: "constant", 5: "argument", 9: "commands", 10: "tasks"}
 _ROOT_GRAPHS, _ROOT_COMPILER, _ROOT_TARGET, _ROOT_SOURCE, _ROOT_BUFFERS = 2, 7, 8, 9, 20
 _GRAPH_TENSORS, _GRAPH_OPERATORS = 0, 1
-_DTYPE, _LAYOUT, _KIND, _STORED_SHAPE, _SHAPE, _NAME, _SCALE, _ZERO, _BYTES, _BUFFER = 0, 1, 2, 3, 4, 5, 10, 11, 12, 18
+_DTYPE, _LAYOUT, _KIND, _STORED_SHAPE, _SHAPE, _NAME, _LEAST, _LARGEST = 0, 1, 2, 3, 4, 5, 8, 9
+_SCALE, _ZERO, _BYTES, _BUFFER = 10, 11, 12, 18
 _OP_TYPE, _OP_NAME, _OP_INPUTS, _OP_OUTPUTS = 1, 2, 4, 5
 
 
@@ -33,8 +34,8 @@ class RknnTensor:
     weight that stands in another graph under the same name.
 
     `shape` is the logical one. `stored_shape` is how the chip holds it, slowest first; of a weight it is `TILE_AXES` numbers
-    for each group of tiles: row tiles, column tiles, height, width, rows and columns of a tile (docs/rknn-file.md). `scales`
-    and `zero_points` are empty unless it is an activation of a quantized engine.
+    for each group of tiles: row tiles, column tiles, height, width, rows and columns of a tile (docs/rknn-file.md). `scales`,
+    `zero_points` and `limits` (least, largest) are empty unless it is an activation of a quantized engine.
     """
 
     name: str
@@ -45,6 +46,13 @@ class RknnTensor:
     scales: tuple[float, ...]
     zero_points: tuple[int, ...]
     data: Blob | None
+    limits: tuple[float, ...] = ()
+
+    @property
+    def exact_scale(self) -> float:
+        """The scale of an activation before it was rounded to float32: what the compiler computes with."""
+        low, high = self.limits
+        return (high - low) / 255
 
 
 @dataclass(frozen=True)
@@ -149,6 +157,9 @@ def _tensor(table: Table, buffers: list[Blob]) -> RknnTensor:
         tuple(float(scale) for scale in table.array(_SCALE, "<f4")),
         _integers(table, _ZERO),
         _data(table, name, buffers[buffer]) if buffers and buffers[buffer].size else None,
+        tuple(float(table.array(index, "<f4")[0]) for index in (_LEAST, _LARGEST))
+        if len(table.array(_SCALE, "<f4")) == 1
+        else (),
     )
 
 
