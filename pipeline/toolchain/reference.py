@@ -21,7 +21,9 @@ from layouts.view import write_tensor
 from pipeline.checkpoint.protocol import Checkpoint, Float32
 from pipeline.engineset.names import engine_file
 from pipeline.model import ModelConfig
-from pipeline.refit.plan import Assignment, plan_engine, read_assigned
+from pipeline.refit.assigned import AssignedWeights
+from pipeline.refit.choose import Given
+from pipeline.refit.plan import EnginePlan, plan_engine, read_assigned
 from pipeline.refit.refit import does_not_fit
 from pipeline.toolchain.container import WEIGHTS, Frame, frame_container
 from pipeline.toolchain.corrections import correct
@@ -56,14 +58,11 @@ class ReferenceCompiler:
         return self._compile(POST_ENGINE, 0)
 
     def compile_embedding(self) -> Path:
-        (stored,), (assignment,) = (
-            embedding_layout(self.config).tensors,
-            self._assignments(EMBEDDING_ENGINE, 0).values(),
-        )
+        (stored,), plan = embedding_layout(self.config).tensors, self._plan(EMBEDDING_ENGINE, 0)
         path = self._path(EMBEDDING_ENGINE, 0)
         with write_beside(path) as file:
             for rows in _ranges(stored.shape):
-                file.write(self._encode(stored, assignment, rows).raw.astype("<u2", copy=False).data)
+                file.write(self._encode(stored, plan, rows).raw.astype("<u2", copy=False).data)
         return path
 
     def _compile(self, kind: str, layer: int) -> Path:
@@ -84,29 +83,29 @@ class ReferenceCompiler:
 
     def _fill(self, blob: Bytes, kind: str, layer: int) -> None:
         constants = engine_constants(self.config, self.options, kind, layer)
-        assignments = self._assignments(kind, layer)
+        plan = self._plan(kind, layer)
         for name, placed in self._maps[kind].placed.items():
             stored = placed.stored()
             for rows in _ranges(stored.shape):
                 if name in constants:
                     encoded = encode_rows(stored, constants[name][rows])
                 else:
-                    encoded = self._encode(stored, assignments[name], rows)
+                    encoded = self._encode(stored, plan, rows)
                     encoded = correct(stored, encoded, layer, rows.start, self.options.corrections)
                 write_tensor(blob, stored, encoded, rows.start)
 
-    def _encode(self, stored: StoredTensor, assignment: Assignment, rows: slice) -> Encoded:
+    def _encode(self, stored: StoredTensor, plan: EnginePlan, rows: slice) -> Encoded:
         """Raises NotFiniteError for numbers that the codec or a scale entry cannot hold."""
+        assignment = next(item for item in plan.assignments if item.tensor == stored.name)
         values: Float32 = read_assigned(self.checkpoint, assignment, rows)
         try:
             return encode_rows(stored, values)
         except LayoutError as error:
-            source = assignment.sources[0]
-            raise does_not_fit(self.checkpoint, source, rows.start, values, stored.codec, error) from None
+            weights = AssignedWeights(self.checkpoint, plan, engine_layout(self.config, self.options, plan.kind))
+            raise does_not_fit(weights, stored, Given(rows.start, values), error) from None
 
-    def _assignments(self, kind: str, layer: int) -> dict[str, Assignment]:
-        plan = plan_engine(self.config, kind, layer, self.options.folds(kind))
-        return {assignment.tensor: assignment for assignment in plan.assignments}
+    def _plan(self, kind: str, layer: int) -> EnginePlan:
+        return plan_engine(self.config, kind, layer, self.options.folds(kind))
 
     def _path(self, kind: str, layer: int) -> Path:
         return self.output / engine_file(self.config, self.options.prefill_len, kind, layer)
