@@ -13,6 +13,8 @@ from pipeline.errors import AxmodelError
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 MAX_VARINT_BYTES = 10
+# real messages have thousands; a megabyte of empty fields would be read for seconds
+MOST_FIELDS = 1 << 17
 
 
 class Field(NamedTuple):
@@ -42,8 +44,11 @@ def read_varint(data: Buffer, at: int, stop: int, where: str) -> tuple[int, int]
 
 def fields(data: Buffer, start: int, stop: int, where: str) -> Iterator[Field]:
     """The fields of the message at `start:stop`, in file order."""
-    at = start
+    at, count = start, 0
     while at < stop:
+        count += 1
+        if count > MOST_FIELDS:
+            raise AxmodelError("a message of too many fields", where=where, offset=at, expected=MOST_FIELDS)
         tag, payload = read_varint(data, at, stop, where)
         number, kind = tag >> 3, tag & 7
         if not 1 <= number < 1 << 29:

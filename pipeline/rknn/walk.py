@@ -50,7 +50,12 @@ class RknnTensor:
 
     @property
     def exact_scale(self) -> float:
-        """The scale of an activation before it was rounded to float32: what the compiler computes with."""
+        """The scale of an activation before it was rounded to float32: what the compiler computes with.
+
+        Raises RknnError for a tensor that has none.
+        """
+        if len(self.limits) != 2:
+            raise RknnError("not one least and one largest value", where=f"tensor {self.name!r}", found=self.limits)
         low, high = self.limits
         return (high - low) / 255
 
@@ -157,9 +162,7 @@ def _tensor(table: Table, buffers: list[Blob]) -> RknnTensor:
         tuple(float(scale) for scale in table.array(_SCALE, "<f4")),
         _integers(table, _ZERO),
         _data(table, name, buffers[buffer]) if buffers and buffers[buffer].size else None,
-        tuple(float(table.array(index, "<f4")[0]) for index in (_LEAST, _LARGEST))
-        if len(table.array(_SCALE, "<f4")) == 1
-        else (),
+        tuple(float(number) for index in (_LEAST, _LARGEST) for number in table.array(index, "<f4")),
     )
 
 

@@ -24,6 +24,7 @@ class Tensor:
     data: bytes = b""
     scale: float | None = None
     zero: int = 0
+    limits: tuple[float, float] = (-1.0, 1.0)
     size: int = 0
 
 
@@ -73,6 +74,7 @@ def _tensor(builder: flatbuffers.Builder, tensor: Tensor, numbers: object) -> in
     fields |= {3: ("offset", _numbers(builder, tensor.stored)), 4: ("offset", _numbers(builder, tensor.shape))}
     fields |= {5: ("offset", builder.CreateString(tensor.name))}
     if tensor.scale is not None:
+        fields |= {8 + i: ("offset", _numbers(builder, [limit])) for i, limit in enumerate(tensor.limits)}
         fields |= {10: ("offset", _numbers(builder, [tensor.scale])), 11: ("offset", _numbers(builder, [tensor.zero]))}
     if tensor.data:
         fields |= {12: ("Uint32", tensor.size or len(tensor.data)), 18: ("Uint32", next(numbers))}  # type: ignore[call-overload]

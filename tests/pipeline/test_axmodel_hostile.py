@@ -177,3 +177,16 @@ def test_info_with_a_deep_value_beside_its_keys(tmp_path: Path) -> None:
     info = json.dumps({"dotneus": [{"neu_key": "m", "extra_inputs": [{"const_data_key": "w"}], "x": [[[[]]]]}]})
     model = container([neu(npu_graph_info=info)], [blob("w", b"w"), blob("m", b"m")])
     assert outcome(tmp_path / "deep.axmodel", model.SerializeToString()) == "walked"
+
+
+@pytest.mark.parametrize("inside", [b"", b"\x3a", b"\x3a\x0a"], ids=["model", "graph", "node"])
+def test_message_of_too_many_fields(tmp_path: Path, inside: bytes) -> None:
+    """Empty nodes, initializers and attributes cost two bytes each and a great deal more to read."""
+    data = b"\x0a\x00" * 140_000
+    for tag in reversed(inside):
+        data = bytes([tag]) + varint(len(data)) + data
+    assert "too many fields" in outcome(tmp_path / "many.axmodel", data)
+
+
+def varint(value: int) -> bytes:
+    return bytes([value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14])

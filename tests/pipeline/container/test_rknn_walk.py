@@ -28,7 +28,7 @@ def graph(weight: bytes = WEIGHT.tobytes(), height: int = 8) -> Graph:
         Tensor("", 0, 0, [], []),
         Tensor("conv.weight", FP16, CONSTANT, [4, 5, 1, 1], [1, 1, 1, 1, 4, 5], weight),
         Tensor("conv.bias", FP32, CONSTANT, [4], [4], np.arange(4, dtype=np.float32).tobytes()),
-        Tensor("x", S8, INPUT, [1, 5, height, 8], [1, 1, height, 8, 16], scale=0.25, zero=-9),
+        Tensor("x", S8, INPUT, [1, 5, height, 8], [1, 1, height, 8, 16], scale=0.25, zero=-9, limits=(-30.0, 33.75)),
         Tensor("y", FP16, OUTPUT, [1, 4, height, 8], [1, 1, height, 8, 8]),
     ]
     return Graph(tensors, [("Conv", "Conv:c", [3, 1, 2], [4])])
@@ -53,6 +53,9 @@ def test_every_tensor_with_its_bytes(engine: Path) -> None:
     kinds = [(t.kind, t.dtype) for t in walked.tensors[1:]]
     assert kinds == [("constant", "FP16"), ("constant", "FP32"), ("input", "S8"), ("output", "FP16")]
     assert (walked.tensors[3].scales, walked.tensors[3].zero_points) == ((0.25,), (-9,))
+    assert walked.tensors[3].exact_scale == 0.25
+    with pytest.raises(RknnError, match="'y'"):
+        _ = walked.tensors[4].exact_scale
     (operator,) = walked.operators
     assert (operator.kind, operator.inputs, operator.outputs) == ("Conv", ("x", "conv.weight", "conv.bias"), ("y",))
     assert (walked.version, walked.target, walked.source) == (6, "rk3588", "ONNX")
