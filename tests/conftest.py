@@ -13,6 +13,7 @@ SLOW = (
     "pipeline/engineset/test_diff_sets.py",
     "pipeline/engineset/test_verify.py",
     "pipeline/engineset/test_verify_integers.py",
+    "pipeline/refit/test_real_engines.py",
     "pipeline/tokenizer/test_tokenizer_ids.py",
     "pipeline/toolchain/test_decode_integer_engines.py",
     "pipeline/toolchain/test_decode_seeds.py",

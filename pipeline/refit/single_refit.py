@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from layouts.sidecar import read_layout
 from layouts.stored import EngineLayout
 from pipeline.checkpoint.open import open_weights_source
+from pipeline.checkpoint.protocol import WeightSource
 from pipeline.container.blob import weight_blob
 from pipeline.errors import MismatchError
 from pipeline.refit.assigned import AssignedWeights
@@ -40,7 +43,7 @@ class Refitted:
     """What became of an engine.
 
     confirmed : by what the layout is confirmed on it, in words
-    unused : tensors of the source that the engine has no place for
+    unused : tensors of the source that the engine has no place for; with a base those alone that are not the base's
     """
 
     layout: str
@@ -88,5 +91,11 @@ def refit_file(engine: Path, named: NamedLayout, sources: Sources, scales: Scale
     base = None if sources.base is None else open_assigned(layout, sources.base, sources.layer)[0]
     confirmed = confirm_engine(engine, layout, base)
     weights, unused = open_assigned(layout, sources.checkpoint, sources.layer)
+    if base is not None:
+        unused = [name for name in unused if not _equal(name, weights.source, base.source)]
     report = refit_engine(engine, layout, weights.plan, weights.source, output, scales)
     return Refitted(named.name, confirmed, unused, report)
+
+
+def _equal(name: str, a: WeightSource, b: WeightSource) -> bool:
+    return name in b.names() and np.array_equal(a.read(name), b.read(name))

@@ -10,9 +10,11 @@ import pytest
 
 from layouts.algebra import Digit, Layout, Piece
 from layouts.errors import DecodeRefused
+from layouts.sidecar import write_layout
 from layouts.stored import Copy, EngineLayout, Plane, StoredTensor
 from pipeline.container.blob import weight_blob, weight_parts
-from pipeline.errors import MismatchError, NotFiniteError
+from pipeline.errors import ContainerError, MismatchError, NotFiniteError
+from pipeline.refit import confirm
 from pipeline.refit.outside import outside_sha256
 from pipeline.refit.refused import PlanRefusedError
 from pipeline.refit.single_refit import NamedLayout, Refitted, Sources, layout_for, open_assigned, refit_file
@@ -140,6 +142,13 @@ def test_what_the_engine_has_no_place_for_is_listed(engine: Path, layout: Engine
     assert sorted(put(engine, layout, weights, tmp_path / "out.axmodel").unused) == ["head", "head_bias"]
 
 
+def test_with_a_base_only_what_moved_is_listed(engine: Path, layout: EngineLayout, tmp_path: Path) -> None:
+    others = {"same": np.ones((2, 2), np.float32), "moved": np.ones(2, np.float32)}
+    base = write_source(tmp_path / "base.safetensors", random_weights(A) | others)
+    weights = random_weights(B) | others | {"moved": np.zeros(2, np.float32), "new": np.ones(1, np.float32)}
+    assert sorted(put(engine, layout, weights, tmp_path / "out.axmodel", base).unused) == ["moved", "new"]
+
+
 def test_vector_may_be_one_row(engine: Path, layout: EngineLayout, tmp_path: Path) -> None:
     weights = random_weights(B)
     put(engine, layout, weights, tmp_path / "flat.axmodel")
@@ -175,6 +184,24 @@ def test_engine_itself_is_no_output(engine: Path, layout: EngineLayout, tmp_path
 def test_without_a_layout_an_unknown_engine_is_refused(engine: Path) -> None:
     with pytest.raises(MismatchError, match="none of the known layouts is of this engine"):
         layout_for(engine, None)
+
+
+def test_known_layout_that_names_the_engine_is_taken(
+    engine: Path, layout: EngineLayout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of three of one size, one for another version and one without a name among them; files that are no engine have none."""
+    monkeypatch.setattr(confirm, "files", lambda _: tmp_path)
+    other = compiled(tmp_path / "other.axmodel", random_weights(A), version=9)
+    known = {"a": replace(layout, outside=""), "b": network_layout(other), "c": layout}
+    for name, item in known.items():
+        write_layout(tmp_path / "known" / f"{name}.layout.toml", item)
+    assert layout_for(engine, None) == NamedLayout("c.layout.toml", layout)
+    put(engine, layout, random_weights(B), tmp_path / "out.axmodel")
+    assert layout_for(tmp_path / "out.axmodel", None).name == "c.layout.toml"
+    (tmp_path / "broken.axmodel").write_bytes(engine.read_bytes()[:100])
+    assert confirm.known_layout(tmp_path / "broken.axmodel", other) == ("b.layout.toml", known["b"])
+    with pytest.raises(ContainerError):
+        layout_for(tmp_path / "broken.axmodel", None)
 
 
 def test_verify_names_every_tensor_and_whatever_else_changed(
