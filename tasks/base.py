@@ -17,7 +17,8 @@ from pipeline.engineset.sources import Adapter
 from pipeline.engineset.whole import set_damage
 from pipeline.errors import ConfigError, EngineSetError, InternalError
 from pipeline.files import make_way
-from pipeline.job import Job, resolve_job
+from pipeline.job import Job
+from pipeline.resolve import resolve_job
 from pipeline.toolchain.kinds import KINDS
 from tasks import progress
 

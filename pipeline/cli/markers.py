@@ -11,8 +11,8 @@ import msgspec
 
 from pipeline.checkpoint.open import open_checkpoint
 from pipeline.cli.output import as_json, print_json
-from pipeline.job import resolve_job
 from pipeline.model import ModelConfig
+from pipeline.resolve import resolve_job
 from pipeline.toolchain.marker_files import MARKERS_FILE, write_marker_files
 from pipeline.toolchain.options import CompileOptions
 

@@ -14,7 +14,7 @@ from pipeline.cli.output import as_json, print_json, print_pairs, print_table
 from pipeline.cli.types import FiniteRange
 from pipeline.engineset.preview import EnginePreview, Preview, preview_job
 from pipeline.engineset.sources import Adapter
-from pipeline.job import resolve_job
+from pipeline.resolve import resolve_job
 
 UNKNOWN = "?"
 

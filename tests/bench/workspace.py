@@ -11,7 +11,8 @@ from pathlib import Path
 
 from pipeline import paths
 from pipeline.evaluate.twin import write_twin
-from pipeline.job import Job, resolve_job
+from pipeline.job import Job
+from pipeline.resolve import resolve_job
 from tests.helpers.sets import BIN, ROOT
 
 TYPES = ("bf16", "s8", "s4")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from layouts.sidecar import write_layout
 from pipeline import paths
-from pipeline.job import resolve_job
+from pipeline.resolve import resolve_job
 from pipeline.seal import write_seal
 from pipeline.toolchain.kinds import KINDS
 from pipeline.toolchain.reference import engine_layout

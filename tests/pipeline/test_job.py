@@ -13,11 +13,12 @@ import pytest
 from pipeline import job as job_module
 from pipeline.engineset.sources import Adapter
 from pipeline.errors import ConfigError, MismatchError, MissingFileError, ToolchainError
-from pipeline.job import Job, resolve_job
+from pipeline.job import Job
+from pipeline.resolve import resolve_job
 from pipeline.toolchain.compilers import COMPILERS, REFERENCE, Compiler
 from pipeline.toolchain.options import CompileOptions
-from pipeline.toolchain.template_file import Template, compiled_from, write_template
 from pipeline.toolchain.reference import compile_model
+from pipeline.toolchain.template_file import Template, compiled_from, write_template
 from pipeline.toolchain.templates import compile_template
 from tests.helpers.integer_sets import low_rank, write_peft
 from tests.helpers.sets import make_tiny, write_config
