@@ -40,7 +40,11 @@ def describe_package(package: Package, weights: Checkpoint, origin: CompiledFrom
     options = CompileOptions()
     if calls is not None:
         with faults_into(faults):
-            options = CompileOptions(kv_cache_len=calls.kv_cache_len, prefill_len=calls.prefill_len)
+            room = calls.kv_cache_len - calls.prefill_len  # a call whose tokens do not fit the cache is never made
+            ladder = tuple(prefix for prefix in calls.ladder if prefix <= room)
+            options = CompileOptions(
+                kv_cache_len=calls.kv_cache_len, prefill_len=calls.prefill_len, last_kv_cache_len=ladder
+            )
     if faults:
         raise PlanRefusedError(faults)
     files = {package.names.file(kind, layer): hashes.sha256(path) for kind, layer, path in package.engines()}

@@ -73,6 +73,7 @@ class Package:
             name: self.directory / name
             for name in files_below(self.directory)
             if name not in ours and not any(part.startswith(".") for part in PurePosixPath(name).parts)
+            if (self.directory / name).is_file()
         }
 
 
