@@ -12,7 +12,8 @@ import click
 from pipeline import paths
 from pipeline.cli.output import as_json, print_json, print_pairs, print_table
 from pipeline.cli.types import FiniteRange
-from pipeline.engineset.preview import EnginePreview, Preview, preview_job
+from pipeline.engineset.preview import Preview, preview_job
+from pipeline.engineset.preview_engines import EnginePreview
 from pipeline.engineset.sources import Adapter
 from pipeline.resolve import resolve_job
 

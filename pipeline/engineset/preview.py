@@ -13,16 +13,13 @@ from layouts.stored import EngineLayout
 from pipeline import paths
 from pipeline.checkpoint.slots import model_slots
 from pipeline.engineset.check import check_finished, check_job, confirm_layouts
-from pipeline.engineset.forecast import forecast_engine, planned_bytes
-from pipeline.engineset.transforms import Part, parts_of, transforms_of
+from pipeline.engineset.preview_engines import EnginePreview, measure_engine, preview_engine
 from pipeline.errors import ConfigError, EngineSetError, MismatchError, fault_lines
 from pipeline.job import Job
 from pipeline.refit.plan import (
     MISMATCHED,
     MISSING,
     UNUSED,
-    Assignment,
-    EnginePlan,
     all_plans,
     dimension_faults,
     folded_kinds,
@@ -31,37 +28,12 @@ from pipeline.refit.plan import (
     unused_faults,
 )
 from pipeline.refit.refused import PlanRefusedError
-from pipeline.refit.report import EngineReport
 from pipeline.seal import seal_damage
 from pipeline.toolchain.kinds import KINDS
 
 Confirmed = Literal["yes", "no", "refused"]
 REFUSED = "refused"
 _KINDS = (MISSING, UNUSED, MISMATCHED)
-
-
-@dataclass
-class Weight:
-    """One weight of an engine; `codec` is "" and `clipped` None where they are not known, as before the decode."""
-
-    tensor: str
-    sources: list[Part]
-    transforms: list[str]
-    codec: str = ""
-    elements: int = 0
-    clipped: int | None = None
-
-
-@dataclass
-class EnginePreview:
-    """One engine: bytes that its weights own, and those of them that will differ from the template, where that is known."""
-
-    file: str
-    kind: str
-    layer: int
-    weights: list[Weight]
-    planned_bytes: int | None = None
-    changed_bytes: int | None = None
 
 
 @dataclass
@@ -168,33 +140,11 @@ def _find_faults(job: Job, layouts: Mapping[str, EngineLayout] | None, found: Pr
 
 def _add_engines(build: Path, job: Job, layouts: Mapping[str, EngineLayout] | None, found: Preview) -> None:
     folded = folded_kinds(layouts) if layouts is not None else [k for k in KINDS if job.options.folds(k)]
+    sound = found.confirmed == "yes" and not any(found.faults[kind] for kind in _KINDS)
     for plan in all_plans(job.compiled_model, folded):
-        engine = EnginePreview(job.names.file(plan.kind, plan.layer), plan.kind, plan.layer, [])
-        found.engines.append(engine)
         layout = None if layouts is None else layouts[plan.kind]
-        engine.weights = [_weight(job, layout, plan, item) for item in plan.assignments]
-        if layout is not None:
-            engine.planned_bytes = planned_bytes(layout)
-            if found.confirmed == "yes" and not any(found.faults[kind] for kind in _KINDS):
-                with _faults_into(found):
-                    template = paths.template_engine(build, job, plan.kind, plan.layer)
-                    _measure(engine, forecast_engine(template, layout, plan, job.checkpoint, job.config.scales))
-
-
-def _weight(job: Job, layout: EngineLayout | None, plan: EnginePlan, item: Assignment) -> Weight:
-    stored = None if layout is None or item.tensor not in layout.names() else layout[item.tensor]
-    weight = Weight(item.tensor, parts_of(job.checkpoint, item), transforms_of(job.checkpoint, plan, item, stored))
-    if layout is not None and stored is None:
-        weight.codec, weight.clipped = "bias entries", 0
-    if stored is None:
-        return weight
-    weight.codec, weight.elements = stored.codec, stored.shape[0] * stored.shape[1]
-    weight.clipped = 0 if stored.scales is None or job.config.scales == "refit" else None
-    return weight
-
-
-def _measure(engine: EnginePreview, report: EngineReport) -> None:
-    engine.changed_bytes = report.changed_bytes
-    for weight in engine.weights:
-        if weight.tensor in report.tensors:
-            weight.clipped = report.tensors[weight.tensor].clipped
+        found.engines.append(preview_engine(job, layout, plan))
+        if layout is not None and sound:
+            with _faults_into(found):
+                template = paths.template_engine(build, job, plan.kind, plan.layer)
+                measure_engine(job, layout, plan, template, found.engines[-1])

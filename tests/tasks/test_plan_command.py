@@ -46,7 +46,8 @@ def test_nothing_is_known_of_templates_that_are_not_there(tmp_path: Path) -> Non
     assert document["cache"] == str(tiny.build)
     assert document["confirmed"] == "no"
     assert "decode needed" in document["why"][0]
-    assert document["totals"] == {"planned_bytes": None, "changed_bytes": None, "clipped": None}
+    assert document["totals"] == {"planned_bytes": None, "changed_bytes": None, "clipped": 0}
+    assert {weight["codec"] for weight in weights(document).values()} == {"bf16"}
     found = weights(document)
     query = found["layer 1 self_attn.q_proj.weight"]
     assert query["transforms"] == ["rows of each head de-interleaved"]
