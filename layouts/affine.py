@@ -1,8 +1,9 @@
 """Integers whose rows have a zero point: the range of a row, and 0, is spread over all 256 integers.
 
 Measured on rknn-toolkit2 2.5.0, exact. With low and high the least and the largest of a row and 0: scale = (high - low) / 255 in
-float64, zero point = rint(-128 - low / scale), 0 in a row of zeros; then scales below the least one (1/16384 of the tensor's
-largest) become that. q = clip(rint(float32(value / float32(scale)) + zero point), -128, 127), the sum float32, ties to even.
+float64, zero point = rint(-128 - low / scale). A row of zeros has zero point 0 and the smallest scale of the other rows. Then
+scales below 1/16384 of the tensor's largest become that. q = clip(rint(float32(value / float32(scale)) + zero point), -128, 127),
+the sum float32, ties to even.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from layouts.integers import Int8, IntegerCodec
 STEPS = 255.0
 
 
-def affine_scales(values: Float32, kind: IntegerCodec, least: float) -> npt.NDArray[np.float64]:
-    """Scale, at least `least`, and zero point of each row, float64 `[rows, 2]`.
+def affine_scales(values: Float32, kind: IntegerCodec, zero: float, least: float) -> npt.NDArray[np.float64]:
+    """Scale and zero point of each row, float64 `[rows, 2]`: `zero` and 0 in rows of zeros, and no scale below `least`.
 
     Raises LayoutError for other types, NaN and infinities.
     """
@@ -30,8 +31,9 @@ def affine_scales(values: Float32, kind: IntegerCodec, least: float) -> npt.NDAr
         at = [int(i) for i in np.unravel_index(int(np.argmin(np.isfinite(values))), values.shape)]
         raise LayoutError(f"element {at} is not finite", expected="a number")
     span = (high.astype(np.float64) - low) / STEPS
-    point = np.where(span > 0, np.rint(kind.low - low / np.where(span > 0, span, 1.0)), 0.0)
-    return np.stack([np.maximum(span, least), point], axis=1)
+    scale = np.where(span > 0, span, zero)
+    point = np.where(span > 0, np.rint(kind.low - low / scale), 0.0)
+    return np.stack([np.maximum(scale, least), point], axis=1)
 
 
 def quantize_affine(values: Float32, held: Held, kind: IntegerCodec) -> tuple[Int8, int]:

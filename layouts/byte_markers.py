@@ -1,8 +1,8 @@
 """Marker builds for engines of plain bytes: over eight builds the bytes that a known rule makes of an element's values say which
 element it is, and what else follows from a row (zero point, scale, bias) says which row.
 
-Values are drawn from a hash of the number of the element, so that any rows can be made again. Rows differ in their range and in
-where 0 lies in it, hence in scale and zero point.
+Values are drawn from a hash of the number of the element, so that any rows can be made again. Rows, and long
+spans of columns, differ in their range and in where 0 lies in it, hence in scale and zero point.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from layouts.errors import DecodeRefused
 from layouts.markers import NOT_FOUND, Blob, MarkedTensor, Sightings
 
 BUILDS = 8
+SPAN = 1024
+"""Columns of a row that are of one size: a compiler may store some columns with scales of their own."""
 CHUNK = 1 << 18
 
 U64 = npt.NDArray[np.uint64]
@@ -34,13 +36,18 @@ class ByteMarkers:
 
     tensors: tuple[MarkedTensor, ...]
 
+    def rows(self, name: str) -> int:
+        """Rows of a matrix."""
+        return next(tensor.grid[0] for tensor in self.tensors if tensor.name == name)
+
     def values(self, name: str, build: int, rows: slice) -> Float32:
         """Rows of a matrix in a build, float32 `[rows, cols]`."""
         tensor = next(tensor for tensor in self.tensors if tensor.name == name)
         total, cols = tensor.grid
         row = np.arange(rows.start, min(rows.stop, total))[:, None]
         unit = _uniform(tensor.first + row * cols + np.arange(cols), build)
-        size, origin = (_uniform(tensor.first + row, BUILDS * turn + build) for turn in (1, 2))
+        span = tensor.first + row * cols + np.arange(cols) // SPAN
+        size, origin = (_uniform(span, BUILDS * turn + build) for turn in (1, 2))
         values: Float32 = ((unit - 0.05 - 0.9 * origin) * np.exp2(-2 * size)).astype(np.float32)
         return values
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from layouts.affine import STEPS
 from layouts.algebra import Piece
 from layouts.bias import Bias, bias_entries
 from layouts.byte_markers import BUILDS, ByteMarkers, Fields, find_fields, sightings
@@ -14,12 +15,12 @@ from layouts.codecs import Float32
 from layouts.confirm import ReadWeight, check_explained, check_known
 from layouts.decode import place_copies
 from layouts.digits import Int64
-from layouts.errors import DecodeRefused, FitRefused
+from layouts.errors import DecodeRefused, FitRefused, LayoutError
 from layouts.fit import fit
 from layouts.integers import Int8, integer_codec
-from layouts.markers import Blob, MarkedTensor
+from layouts.markers import Blob, MarkedTensor, number_tensors
 from layouts.quantize import quantize, refit_scales
-from layouts.scales import Scales
+from layouts.scales import FULL, Scales
 from layouts.stored import Copy, EngineLayout, Plane, StoredTensor
 
 CODEC = "s8"
@@ -27,27 +28,38 @@ CODEC = "s8"
 
 @dataclass(frozen=True)
 class Rule:
-    """How one build stores a matrix: the largest scale of all rows, and scale and zero point of what it is multiplied with.
+    """How one build stores a matrix: the largest and the smallest scale of its rows (but for rows of zeros), and scale and
+    zero point of what it is multiplied with.
 
     bias : name of the source's bias, "" for none
     """
 
     largest: float
+    smallest: float
     input_scale: float
     input_zero: int
     bias: str = ""
 
     def scales(self, cols: int) -> Scales:
         """Scales of a matrix of so many columns; entries say 16384 for the largest."""
-        factor = float(np.float32(16384) / np.float32(self.largest))
-        return Scales("affine", cols, 255.0, shared=True, factor=factor, zero=self.largest / 16384)
+        return Scales("affine", cols, 255.0, shared=True, factor=float(FULL) / self.largest, zero=self.smallest)
 
     def beside(self) -> Bias:
         return Bias(self.bias, "affine", self.input_scale, self.input_zero)
 
 
 Rules = Callable[[str, int], Rule]
-"""(matrix, build) -> its rule there; the confirming build is the last."""
+"""(part, build) -> its rule there; the confirming build is the last."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """Columns `first:stop` of a matrix, stored with scales of their own; where they are all columns, the name is the matrix'."""
+
+    name: str
+    matrix: str
+    first: int
+    stop: int
 
 
 @dataclass(frozen=True)
@@ -67,6 +79,7 @@ def decode_affine_engine(
     markers: ByteMarkers,
     rules: Rules,
     known: ReadWeight,
+    parts: Sequence[Part],
     weights: Sequence[slice],
 ) -> EngineLayout:
     """Place every element, all padding, every entry, and confirm.
@@ -75,7 +88,9 @@ def decode_affine_engine(
     ----------
     kind, blob : as for `decode_float_engine`
     builds : blobs of the marker builds, then of the confirming build
+    markers : what the marker builds hold, whole matrices
     known : weights of the confirming build as stored matrices, and biases
+    parts : what is stored of the matrices
     weights : bytes of the blob that hold weights; elsewhere builds may differ in what follows from the weights otherwise, such as
         the ranges of activations
 
@@ -89,17 +104,16 @@ def decode_affine_engine(
         that the layout does not predict
     """
     marked = builds[:BUILDS]
-    stored = {t.name: [_store(t, markers, rules(t.name, b), b) for b in range(BUILDS)] for t in markers.tensors}
-    elements = [
-        np.concatenate([stored[t.name][b].q.view(np.uint8).ravel() for t in markers.tensors]) for b in range(BUILDS)
-    ]
+    stored = {p.name: [_store(p, markers, rules(p.name, b), b) for b in range(BUILDS)] for p in parts}
+    elements = [np.concatenate([stored[p.name][b].q.view(np.uint8).ravel() for p in parts]) for b in range(BUILDS)]
+    numbered = number_tensors((p.name, stored[p.name][0].q.shape) for p in parts)
     seen = sightings(*find_fields(marked, [part.astype(np.uint32) for part in elements], 1), len(elements[0]))
-    placed = place_copies(markers.tensors, seen, 0, 8)
+    placed = place_copies(numbered, seen, 0, 8)
     last = len(builds) - 1
-    tensors = tuple(_tensor(t, placed[t.name], stored[t.name], marked, rules(t.name, last)) for t in markers.tensors)
+    tensors = tuple(_tensor(t, placed[t.name], stored[t.name], marked, rules(t.name, last)) for t in numbered)
     layout = EngineLayout(kind, blob[0], builds[0].size, tensors, blob[1])
     check_explained(layout, [_only(build, weights) for build in builds])
-    _check(layout, builds, markers, rules, known)
+    _check(layout, builds, {p.name: p for p in parts}, markers, rules, known)
     return layout
 
 
@@ -113,19 +127,22 @@ def with_rules(layout: EngineLayout, rules: Mapping[str, Rule]) -> EngineLayout:
     )
 
 
-def largest_scale(values: Float32) -> float:
-    """The scale of the row of the widest range."""
-    most = np.maximum(values.max(axis=1), 0).astype(np.float64) - np.minimum(values.min(axis=1), 0)
-    return float(most.max() / 255)
+def scale_range(values: Float32) -> tuple[float, float]:
+    """The largest and the smallest scale of rows that are not all 0. Raises LayoutError where all are."""
+    spans = (np.maximum(values.max(axis=1), 0).astype(np.float64) - np.minimum(values.min(axis=1), 0)) / STEPS
+    if not spans.any():
+        raise LayoutError("all values are 0: no scale")
+    return float(spans.max()), float(spans[spans > 0].min())
 
 
-def _store(tensor: MarkedTensor, markers: ByteMarkers, rule: Rule, build: int) -> _Stored:
-    rows, cols = tensor.grid
-    values, scales, kind = markers.values(tensor.name, build, slice(0, rows)), rule.scales(cols), integer_codec(CODEC)
+def _store(part: Part, markers: ByteMarkers, rule: Rule, build: int) -> _Stored:
+    rows = markers.rows(part.matrix)
+    values = markers.values(part.matrix, build, slice(0, rows))[:, part.first : part.stop]
+    scales, kind = rule.scales(values.shape[1]), integer_codec(CODEC)
     held = refit_scales(values, scales, kind)
     q, _ = quantize(values, held, scales, kind)
     entries, point = scales.encode(held), held[:, 1:].astype(np.int16)
-    given = markers.bias(tensor.name, build) if rule.bias else np.zeros(rows, np.float32)
+    given = markers.bias(part.matrix, build) if rule.bias else np.zeros(rows, np.float32)
     bias = bias_entries(rule.beside(), q - point, held[:, 0], entries[:, 0], given)
     return _Stored(q, point[:, 0].astype(np.int8), entries, bias[:, 0])
 
@@ -183,20 +200,29 @@ def _only(build: Blob, parts: Sequence[slice]) -> Blob:
     return kept
 
 
-def _check(layout: EngineLayout, builds: Sequence[Blob], markers: ByteMarkers, rules: Rules, known: ReadWeight) -> None:
+def _check(
+    layout: EngineLayout,
+    builds: Sequence[Blob],
+    parts: Mapping[str, Part],
+    markers: ByteMarkers,
+    rules: Rules,
+    known: ReadWeight,
+) -> None:
     """Every build holds what its own rules make of its weights."""
-    biases = {t.bias.tensor: t.name for t in layout.tensors if t.bias is not None and t.bias.tensor}
-    padding = {t.name: t.padding for t in layout.tensors}
+    biases = {t.bias.tensor: parts[t.name].matrix for t in layout.tensors if t.bias is not None and t.bias.tensor}
     for build, data in enumerate(builds):
 
-        def read(name: str, rows: slice, build: int = build) -> Float32:
+        def source(name: str, rows: slice, build: int = build) -> Float32:
             if build == len(builds) - 1:
-                values = known(name, rows)
-            elif name in biases:
-                return markers.bias(biases[name], build)[None]
-            else:
-                values = markers.values(name, build, rows)
-            return np.pad(values, ((0, 0), (0, padding.get(name, 0))))
+                return known(name, rows)
+            return markers.bias(biases[name], build)[None] if name in biases else markers.values(name, build, rows)
+
+        def read(name: str, rows: slice, source: ReadWeight = source) -> Float32:
+            if name in biases:
+                return source(name, rows)
+            part = parts[name]
+            values = source(part.matrix, rows)[:, part.first : part.stop]
+            return np.pad(values, ((0, 0), (0, layout[name].padding)))
 
         corrected = check_known(with_rules(layout, {t.name: rules(t.name, build) for t in layout.tensors}), data, read)
         if any(corrected.values()):

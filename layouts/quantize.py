@@ -51,7 +51,7 @@ def refit_scales(values: Float32, scales: Scales, kind: IntegerCodec) -> Held:
     LayoutError : a value that is not finite; ScaleRefused for a scale that the entry cannot hold
     """
     if scales.affine:
-        return affine_scales(values, kind, scales.zero)
+        return affine_scales(values, kind, scales.zero, 1 / scales.factor)
     return _scales_for(largest(values, scales), scales, kind)
 
 

@@ -15,6 +15,9 @@ from layouts.errors import LayoutError
 Float32 = npt.NDArray[np.float32]
 Raw = npt.NDArray[Any]
 
+FULL = np.float32(16384)
+"""The affine entry of a tensor's largest scale."""
+
 DIVISORS = {"s8": (127.0, 127.5), "s4": (7.0,)}
 """What the largest magnitude is divided by, per integer codec; the first is the default."""
 
@@ -36,7 +39,8 @@ class Scales:
         them apart (one class); otherwise that of the group
     factor : an entry is float32(scale * factor), the product in float64; one number per tensor, 1 for all entries but fp32 and
         affine. One chip's is a float32, another's the quotient of two (input over output scale)
-    zero : the scale where all values are 0, a float32; likewise. Of affine entries the least scale, a float64
+    zero : the scale where all values are 0, a float32; likewise. Of affine entries both are float64; the factor is 16384 over the
+        tensor's largest scale, the entry of scale 1 / factor is 1, and no scale is below that
     """
 
     entry: str
@@ -73,7 +77,7 @@ class Scales:
     def encode(self, scales: Held) -> Raw:
         """Entries of scales, same shape. Raises ScaleRefused as `EntryCodec.encode` does."""
         if self.affine:
-            steps = self._times_factor(scales[:, :1].astype(np.float32))
+            steps = scales[:, :1].astype(np.float32) * (FULL / np.float32(FULL / self.factor))
             return entry_codec(self.entry).encode(np.hstack([steps, scales[:, 1:]]))
         return entry_codec(self.entry).encode(self._times_factor(scales))
 

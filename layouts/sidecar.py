@@ -82,6 +82,8 @@ def _tensor_table(tensor: StoredTensor) -> Table:
         table |= {"dims": list(tensor.dims), "order": list(tensor.order)}
     if tensor.padding:
         table["padding"] = tensor.padding
+    if tensor.columns:
+        table |= {"source": tensor.source, "columns": list(tensor.columns)}
     if tensor.folded:
         table["folded"] = tensor.folded
     if tensor.scales is not None:
@@ -149,7 +151,8 @@ def _engine(table: Table) -> EngineLayout:
 
 def _tensor(table: Table, where: str) -> StoredTensor:
     optional: Kinds = {"scales": dict, "folded": str, "bias": dict, "dims": list, "order": list, "padding": int}
-    name, shape, codec, copies, scales, folded, bias, dims, order, padding = take(
+    optional |= {"source": str, "columns": list}
+    name, shape, codec, copies, scales, folded, bias, dims, order, padding, source, columns = take(
         table, where, optional, name=str, shape=list, codec=str, copy=list
     )
     if len(shape) != 2 or not all(type(n) is int for n in shape):
@@ -160,14 +163,15 @@ def _tensor(table: Table, where: str) -> StoredTensor:
         raise SidecarError("no padding", where=f"{where}.padding", expected="1 or more", found=0)
     if dims == []:
         raise SidecarError("not a shape", where=f"{where}.dims", found="[]")
-    axes = [integers(values or [], f"{where}.{key}") for key, values in (("dims", dims), ("order", order))]
+    given = (("dims", dims), ("order", order), ("columns", columns))
+    axes = [integers(values or [], f"{where}.{key}") for key, values in given]
     rule = None if scales is None else _scales(scales, f"{where}.scales")
     beside = None if bias is None else _bias(bias, f"{where}.bias")
     read = tuple(_copy(item, f"{where}.copy[{i}]") for i, item in enumerate(copies))
     with naming(where):
-        return StoredTensor(
-            name, (shape[0], shape[1]), codec, read, rule, folded or "", beside, axes[0], axes[1], padding or 0
-        )
+        beyond = (padding or 0, source or "", axes[2])
+        matrix = (shape[0], shape[1])
+        return StoredTensor(name, matrix, codec, read, rule, folded or "", beside, axes[0], axes[1], *beyond)
 
 
 def _scales(table: Table, where: str) -> Scales:

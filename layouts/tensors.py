@@ -38,6 +38,8 @@ class StoredTensor:
     dims : shape of the source array where that is neither (rows, cols) nor (n,)
     order : permutation of its axes: the stored matrix is `array.transpose(order).reshape(shape)`
     padding : last columns of the stored matrix that the source does not have; their value is 0
+    source : name of the source's tensor where the stored matrix is only some columns of that, with scales of their own
+    columns : which, (first, stop) of the matrix that `dims` and `order` give; then padding
 
     Raises
     ------
@@ -55,6 +57,8 @@ class StoredTensor:
     dims: tuple[int, ...] = ()
     order: tuple[int, ...] = ()
     padding: int = 0
+    source: str = ""
+    columns: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -80,6 +84,11 @@ class StoredTensor:
         rows, cols = self.shape[0], self.shape[1] - self.padding
         return self.dims or ((rows, cols) if rows > 1 else (cols,))
 
+    @property
+    def source_name(self) -> str:
+        """The name of the source's tensor, without the prefix of a layer."""
+        return self.source or self.name
+
     def copy(self, name: str) -> Copy:
         """Raises LayoutError for an unknown name."""
         for copy in self.copies:
@@ -99,15 +108,30 @@ class StoredTensor:
         if not 0 <= self.padding < self.shape[1]:
             expected = f"0 to {self.shape[1] - 1} columns"
             raise LayoutError("padding out of range", where=self.name, expected=expected, found=self.padding)
+        if bool(self.source) != bool(self.columns) or (self.columns and not self.dims):
+            raise LayoutError("columns of a source that is not said", where=self.name)
         if not self.dims and not self.order:
             return
         if len(self.dims) > MAX_AXES or sorted(self.order) != list(range(len(self.dims))):
             raise LayoutError(
                 "not a permutation of the axes", where=self.name, expected=len(self.dims), found=self.order
             )
-        if min(self.dims) < 1 or prod(self.dims) != self.shape[0] * cols or self.dims[self.order[0]] != self.shape[0]:
+        total = self._check_columns(cols)
+        if min(self.dims) < 1 or prod(self.dims) != self.shape[0] * total or self.dims[self.order[0]] != self.shape[0]:
             found = f"{list(self.dims)} in order {list(self.order)}"
             raise LayoutError("axes do not give the shape", where=self.name, expected=list(self.shape), found=found)
+
+    def _check_columns(self, cols: int) -> int:
+        """Columns of the source's matrix."""
+        if not self.columns:
+            return cols
+        check_name(self.source)
+        total = prod(self.dims) // self.shape[0]
+        if len(self.columns) != 2 or not 0 <= self.columns[0] < self.columns[1] <= total:
+            raise LayoutError("columns out of range", where=self.name, expected=f"0 to {total}", found=self.columns)
+        if self.columns[1] - self.columns[0] != cols:
+            raise LayoutError("columns do not give the shape", where=self.name, expected=cols, found=self.columns)
+        return total
 
     def _check_copy(self, copy: Copy, width: int) -> None:
         at = f"{self.name}: {copy.name}"
@@ -163,12 +187,19 @@ def to_matrix(stored: StoredTensor, array: Array) -> Array:
     if array.shape != stored.source_shape and (stored.dims or array.shape != (rows, cols)):
         expected, found = list(stored.source_shape), list(array.shape)
         raise LayoutError("source of another shape", where=stored.name, expected=expected, found=found)
-    matrix = (array.transpose(stored.order) if stored.order else array).reshape(rows, cols)
+    matrix = (array.transpose(stored.order) if stored.order else array).reshape(rows, -1)
+    if stored.columns:
+        matrix = matrix[:, slice(*stored.columns)]
     return np.pad(matrix, ((0, 0), (0, stored.padding))) if stored.padding else matrix
 
 
 def from_matrix(stored: StoredTensor, matrix: Array) -> Array:
-    """The source array, `stored.source_shape`, of a stored matrix. Raises LayoutError for one of another shape."""
+    """The source array, `stored.source_shape`, of a stored matrix.
+
+    Raises LayoutError for one of another shape, and for a tensor that is only some columns of a source.
+    """
+    if stored.columns:
+        raise LayoutError("only some columns of a source", where=stored.name, found=list(stored.columns))
     if matrix.shape != stored.shape:
         expected, found = list(stored.shape), list(matrix.shape)
         raise LayoutError("matrix of another shape", where=stored.name, expected=expected, found=found)

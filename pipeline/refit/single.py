@@ -35,7 +35,7 @@ def plan_single(layout: EngineLayout, source: WeightSource, layer: int | None = 
     prefix = layer_prefix(layer)
     factor = _embedding_scale(source) if layout.kind == EMBEDDING_ENGINE else 1.0
     weights = [
-        Assignment(item.name, (prefix + item.name, *([prefix + item.folded] if item.folded else [])), factor)
+        Assignment(item.name, (prefix + item.source_name, *([prefix + item.folded] if item.folded else [])), factor)
         for item in layout.tensors
     ]
     names = dict.fromkeys(filter(None, map(bias_name, layout.tensors)))

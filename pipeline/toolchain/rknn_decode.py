@@ -13,7 +13,7 @@ import onnx
 from layouts.byte_markers import BUILDS as BYTE_BUILDS
 from layouts.byte_markers import ByteMarkers
 from layouts.decode import FloatMarkers, decode_float_engine
-from layouts.decode_affine import Rule, decode_affine_engine, largest_scale
+from layouts.decode_affine import Part, Rule, decode_affine_engine, scale_range
 from layouts.markers import FP16_MIDDLE, MarkedTensor, choose_alphabet, number_tensors
 from layouts.stored import EngineLayout, StoredTensor
 from pipeline.container.blob import read_blob, weight_blob
@@ -21,6 +21,7 @@ from pipeline.errors import DecodeRefused, ToolchainError
 from pipeline.rknn.walk import RknnEngine, walk_rknn
 from pipeline.toolchain.rknn import TARGET, RknnModel, compile_rknn
 from pipeline.toolchain.rknn_markers import Float32, Weight, weights_of, with_weights
+from pipeline.toolchain.rknn_runs import weight_runs
 
 KIND = "model"
 CONFIRM_SEED = 7_700
@@ -70,14 +71,16 @@ def decode_int8(model: onnx.ModelProto, samples: Sequence[Sequence[Float32]], ta
     Raises as `decode_fp16` does.
     """
     weights = weights_of(model)
-    names = {weight.name: weight.bias for weight in weights}
+    if single := [weight.name for weight in weights if weight.shape[0] == 1]:
+        reason = "int8 weights of one output: their scale and zero point are among the commands"
+        raise ToolchainError(reason, where=", ".join(single))
     markers = ByteMarkers(number_tensors((weight.name, weight.shape) for weight in weights))
     builds = [_byte_build(weights, markers, build) for build in range(BYTE_BUILDS)] + [draw(weights, CONFIRM_SEED)]
     with tempfile.TemporaryDirectory(prefix="rknn-markers-") as directory:
         files = compile_builds(model, builds, Path(directory), target, samples)
         engines = [walk_rknn(file) for file in files]
-        rules = [engine_rules(engine, names, matrices) for engine, matrices in zip(engines, builds, strict=True)]
-        blob, confirming = weight_blob(files[0]), builds[-1]
+        rules = [engine_rules(engine, weights, matrices) for engine, matrices in zip(engines, builds, strict=True)]
+        blob, confirming, runs = weight_blob(files[0]), builds[-1], weight_runs(engines[0], weights)
         try:
             layout = decode_affine_engine(
                 KIND,
@@ -86,11 +89,12 @@ def decode_int8(model: onnx.ModelProto, samples: Sequence[Sequence[Float32]], ta
                 markers,
                 lambda name, build: rules[build][name],
                 lambda name, rows: confirming[name][rows],
+                [run.part for run in runs],
                 _constants(engines[0], blob.offset),
             )
         except DecodeRefused as error:
             raise error.in_file(files[0]) from None
-    return with_axes(layout, weights)
+    return with_axes(layout, weights, {run.part.name: run.part for run in runs})
 
 
 def _byte_build(weights: Sequence[Weight], markers: ByteMarkers, build: int) -> dict[str, Float32]:
@@ -108,26 +112,26 @@ def _constants(engine: RknnEngine, start: int) -> list[slice]:
     return [slice(blob.offset - start, blob.offset - start + blob.size) for blob in blobs]
 
 
-def engine_rules(engine: RknnEngine, biases: Mapping[str, str], matrices: Mapping[str, Float32]) -> dict[str, Rule]:
-    """How an engine stores each weight.
+def engine_rules(engine: RknnEngine, weights: Sequence[Weight], matrices: Mapping[str, Float32]) -> dict[str, Rule]:
+    """How an engine stores each weight, or each run of one that the compiler has cut along its columns.
 
     Parameters
     ----------
-    biases : weight -> its bias, "" for none
     matrices : the stored matrices that the engine was compiled from
 
     Raises ToolchainError for a weight that no operator takes beside one quantized input.
     """
     tensors = {tensor.name: tensor for tensor in engine.tensors}
     rules = {}
-    for name, bias in biases.items():
-        inputs = [tensors[operator.inputs[0]] for operator in engine.operators if name in operator.inputs[1:]]
-        if len(inputs) != 1 or len(inputs[0].limits) != 2:
+    for run in weight_runs(engine, weights):
+        part, given = run.part, tensors[run.input]
+        if len(given.limits) != 2:
             raise ToolchainError(
-                "a weight that is not multiplied with one quantized input", file=engine.path, where=name
+                "a weight that is not multiplied with a quantized input", file=engine.path, where=part.name
             )
-        (zero,) = inputs[0].zero_points
-        rules[name] = Rule(largest_scale(matrices[name]), inputs[0].exact_scale, zero, bias)
+        (zero,) = given.zero_points
+        own = matrices[part.matrix][:, part.first : part.stop]
+        rules[part.name] = Rule(*scale_range(own), given.exact_scale, zero, run.bias)
     return rules
 
 
@@ -175,12 +179,22 @@ def compile_builds(
     return compile_rknn([compiled(index, matrices) for index, matrices in enumerate(builds)], target)
 
 
-def with_axes(layout: EngineLayout, weights: Sequence[Weight]) -> EngineLayout:
-    """The layout with the axes of the source's arrays."""
+def with_axes(layout: EngineLayout, weights: Sequence[Weight], parts: Mapping[str, Part] | None = None) -> EngineLayout:
+    """The layout with the axes of the source's arrays, and which columns of them runs are."""
     axes = {weight.name: weight for weight in weights}
-    return replace(layout, tensors=tuple(_with_axes(tensor, axes.get(tensor.name)) for tensor in layout.tensors))
+    whole = {weight.name: Part(weight.name, weight.name, 0, weight.shape[1]) for weight in weights}
+    known = whole | dict(parts or {})
+    return replace(
+        layout,
+        tensors=tuple(
+            _with_axes(t, axes[known[t.name].matrix], known[t.name]) if t.name in known else t for t in layout.tensors
+        ),
+    )
 
 
-def _with_axes(tensor: StoredTensor, weight: Weight | None) -> StoredTensor:
-    plain = weight is None or (weight.dims == tensor.shape and weight.order == (0, 1))
-    return tensor if weight is None or plain else replace(tensor, dims=weight.dims, order=weight.order)
+def _with_axes(tensor: StoredTensor, weight: Weight, part: Part) -> StoredTensor:
+    if part.name != part.matrix:
+        columns = (part.first, part.stop)
+        return replace(tensor, dims=weight.dims, order=weight.order, source=part.matrix, columns=columns)
+    plain = weight.dims == weight.shape and weight.order == (0, 1)
+    return tensor if plain else replace(tensor, dims=weight.dims, order=weight.order)

@@ -22,12 +22,14 @@ class Weight:
 
     name : of the initializer
     bias : of the initializer that is added to the layer's outputs, "" for none
+    nodes : names by which the compiler may call the layer
     """
 
     name: str
     dims: tuple[int, ...]
     order: tuple[int, ...]
     bias: str = ""
+    nodes: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -71,7 +73,7 @@ def _weights(model: onnx.ModelProto, node: onnx.NodeProto, constants: dict[str, 
     bias = node.input[2] if len(node.input) > 2 else _added(model, node, constants) if node.op_type == "MatMul" else ""
     if (turned and len(dims) != 2) or (bias and bias not in constants):
         raise ToolchainError(f"a {node.op_type} that is not supported", where=name, found=list(dims))
-    yield Weight(name, dims, (1, 0) if turned else tuple(range(len(dims))), bias)
+    yield Weight(name, dims, (1, 0) if turned else tuple(range(len(dims))), bias, (node.name, *node.output))
 
 
 def _added(model: onnx.ModelProto, node: onnx.NodeProto, constants: dict[str, onnx.TensorProto]) -> str:

@@ -18,8 +18,8 @@ from layouts.view import read_encoded, write_tensor
 
 ROWS, COLS, PADDING = 12, 30, 2
 LARGEST = 0.0210123456789
-FACTOR, INPUT, ZERO = float(np.float32(16384) / np.float32(LARGEST)), 0.0371234567891234, -7
-LEAST = LARGEST / 16384
+FACTOR, INPUT, ZERO = 16384 / LARGEST, 0.0371234567891234, -7
+LEAST, SMALLEST = LARGEST / 16384, 0.0033
 
 
 def plane(text: str) -> Plane:
@@ -30,7 +30,7 @@ def tensor() -> StoredTensor:
     values = plane(f"[{ROWS},{COLS + PADDING}]  rows {ROWS}:256  cols 32:8  width 8  base 0")
     entries = plane(f"[{ROWS},2]  rows {ROWS}:16  cols 2:-256  width 16  base 8256")
     bias = plane(f"[{ROWS},1]  rows {ROWS}:32  cols 1:0  width 32  base 4096")
-    scales = Scales("affine", COLS + PADDING, 255.0, shared=True, factor=FACTOR, zero=LEAST)
+    scales = Scales("affine", COLS + PADDING, 255.0, shared=True, factor=FACTOR, zero=SMALLEST)
     copy = Copy("decode", (values,), entries, bias)
     dims, order = (COLS, ROWS), (1, 0)
     rule = Bias("b", "affine", INPUT, ZERO)
@@ -53,14 +53,14 @@ def test_against_numbers_one_by_one() -> None:
         line = [float(value) for value in array[:, row]]
         low, high = min([0.0, *line]), max([0.0, *line])
         span = (high - low) / 255
-        scale, point = max(span, LEAST), round(-128 - low / span) if span else 0
+        scale, point = max(span or SMALLEST, LEAST), round(-128 - low / span) if span else 0
         q = []
         for value in [*line, 0.0, 0.0]:
             step = np.float32(np.float32(value) / np.float32(scale)) + np.float32(point)
             q.append(max(-128, min(127, round(float(np.float32(step))))))
         assert encoded.raw[row].view(np.int8).tolist() == q
         assert q[-PADDING:] == [point] * PADDING
-        share = round(float(np.float32(np.float32(scale) * np.float64(FACTOR))))
+        share = round(float(np.float32(scale) * (np.float32(16384) / np.float32(LARGEST))))
         assert encoded.entries[row].view(np.int16).tolist() == [share, -point]
         total = round(float(np.float32(bias[row] / np.float32(scale * INPUT)))) - ZERO * sum(n - point for n in q)
         assert encoded.bias[row].view(np.int32).item() == total
@@ -100,6 +100,26 @@ def test_a_row_far_larger_than_the_factor_allows_is_refused() -> None:
     array[4, 7] = np.nan
     with pytest.raises(LayoutError, match=r"element \[7, 4\] is not finite"):
         encode_rows(stored, to_matrix(stored, array), bias=np.zeros(ROWS, np.float32))
+
+
+def test_columns_of_a_source_with_scales_of_their_own() -> None:
+    part = replace(tensor(), name="w/run1", source="w", columns=(10, 40), dims=(50, ROWS))
+    wide = np.random.default_rng(4).normal(size=(50, ROWS)).astype(np.float32)
+    assert np.array_equal(to_matrix(part, wide)[:, :COLS], wide[10:40].T)
+    layout = EngineLayout("model", "body", 2000, (part,))
+    assert load_layout(dump_layout(layout)) == layout
+    assert (part.source_name, tensor().source_name) == ("w", "w")
+    for wrong in (
+        {"columns": (10, 39)},
+        {"columns": (30, 60)},
+        {"source": ""},
+        {"columns": (1,)},
+        {"dims": (), "order": ()},
+    ):
+        with pytest.raises(LayoutError):
+            replace(part, **wrong)
+    with pytest.raises(LayoutError, match="only some columns"):
+        from_matrix(part, to_matrix(part, wide))
 
 
 @pytest.mark.parametrize("padding", [-1, COLS + PADDING, PADDING - 1])
