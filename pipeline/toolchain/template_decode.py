@@ -9,6 +9,7 @@ from typing import Any
 from layouts.integers import INTEGERS
 from layouts.stored import EngineLayout, StoredTensor
 from pipeline.checkpoint.protocol import Checkpoint
+from pipeline.decode.anchored import decode_engine
 from pipeline.errors import DecodeRefused
 from pipeline.refit.plan import folded_kinds
 from pipeline.toolchain.embedding import embedding_layout
@@ -24,8 +25,6 @@ def decode_packaged(package: Package, kind: str, weights: Checkpoint) -> EngineL
     """
     if kind == EMBEDDING_ENGINE:  # whose rows lie one behind the other, as the runtime maps them
         return embedding_layout(weights.config)
-    from pipeline.decode.anchored import decode_engine
-
     engine = package.directory / package.names.file(kind)
     layout = decode_engine(engine, weights).layout
     if layout.kind != kind:

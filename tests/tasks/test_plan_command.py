@@ -176,7 +176,6 @@ def test_templates_that_cannot_be_confirmed_are_refused_with_the_builds_words(tm
 
 
 def test_vendor_directory_before_and_after_its_decode(tmp_path: Path) -> None:
-    pytest.importorskip("pipeline.decode.anchored")
     made = make_package(tmp_path, small_config("qwen3"), layout_seed=4)
     document = planned(made)
     assert (document["confirmed"], document["ok"]) == ("no", True)

@@ -15,8 +15,6 @@ from tests.helpers.packages import TOKENIZER, VendorSet, compiled_anew, make_pac
 from tests.helpers.sets import build_tiny, built, check_refusal, contents, engineset
 from tests.helpers.tiny import tiny_weights
 
-pytest.importorskip("pipeline.decode.anchored")
-
 CONFIG = small_config("qwen3")
 BF16: dict[str, Any] = {}
 EXACT = S8 | {"corrections": 0.0}
