@@ -77,7 +77,7 @@ class Scales:
     def encode(self, scales: Held) -> Raw:
         """Entries of scales, same shape. Raises ScaleRefused as `EntryCodec.encode` does."""
         if self.affine:
-            steps = scales[:, :1].astype(np.float32) * (FULL / np.float32(FULL / self.factor))
+            steps = scales[:, :1].astype(np.float32) * (FULL / np.float32(float(FULL) / self.factor))
             return entry_codec(self.entry).encode(np.hstack([steps, scales[:, 1:]]))
         return entry_codec(self.entry).encode(self._times_factor(scales))
 
