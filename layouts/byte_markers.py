@@ -22,6 +22,7 @@ BUILDS = 8
 SPAN = 1024
 """Columns of a row that are of one size: a compiler may store some columns with scales of their own."""
 CHUNK = 1 << 18
+MOST_SEEDS = 8
 
 U64 = npt.NDArray[np.uint64]
 Fields = Sequence[npt.NDArray[np.uint32]]
@@ -32,9 +33,10 @@ _STEP, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1
 
 @dataclass(frozen=True)
 class ByteMarkers:
-    """What the marker builds hold; `biases` is matrix -> its bias, for those that have one."""
+    """What the marker builds hold: other values for another seed."""
 
     tensors: tuple[MarkedTensor, ...]
+    seed: int = 0
 
     def rows(self, name: str) -> int:
         """Rows of a matrix."""
@@ -45,27 +47,27 @@ class ByteMarkers:
         tensor = next(tensor for tensor in self.tensors if tensor.name == name)
         total, cols = tensor.grid
         row = np.arange(rows.start, min(rows.stop, total))[:, None]
-        unit = _uniform(tensor.first + row * cols + np.arange(cols), build)
+        unit = self._uniform(tensor.first + row * cols + np.arange(cols), build)
         span = tensor.first + row * cols + np.arange(cols) // SPAN
-        size, origin = (_uniform(span, BUILDS * turn + build) for turn in (1, 2))
+        size, origin = (self._uniform(span, BUILDS * turn + build) for turn in (1, 2))
         values: Float32 = ((unit - 0.05 - 0.9 * origin) * np.exp2(-2 * size)).astype(np.float32)
         return values
 
     def bias(self, name: str, build: int) -> Float32:
         """The bias of a matrix' rows in a build, float32 `[rows]`."""
         tensor = next(tensor for tensor in self.tensors if tensor.name == name)
-        values: Float32 = (_uniform(tensor.first + np.arange(tensor.grid[0]), 3 * BUILDS + build) - 0.5).astype(
+        values: Float32 = (self._uniform(tensor.first + np.arange(tensor.grid[0]), 3 * BUILDS + build) - 0.5).astype(
             np.float32
         )
         return values
 
-
-def _uniform(numbers: Int64, turn: int) -> npt.NDArray[np.float64]:
-    """Numbers from 0 to 1 that look random."""
-    mixed = (numbers.astype(np.uint64) * np.uint64(4 * BUILDS) + np.uint64(turn + 1)) * _STEP
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND
-    return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    def _uniform(self, numbers: Int64, turn: int) -> npt.NDArray[np.float64]:
+        """Numbers from 0 to 1 that look random."""
+        turns = np.uint64(turn + 1 + 4 * BUILDS * self.seed)
+        mixed = (numbers.astype(np.uint64) * np.uint64(4 * BUILDS * MOST_SEEDS) + turns) * _STEP
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * _SECOND
+        return (mixed >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def find_fields(builds: Sequence[Blob], expected: Fields, size: int) -> tuple[Int64, Int64]:

@@ -3,98 +3,143 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import onnx
+from onnx import numpy_helper
 
 from layouts.byte_markers import BUILDS as BYTE_BUILDS
-from layouts.byte_markers import ByteMarkers
+from layouts.byte_markers import MOST_SEEDS, ByteMarkers
+from layouts.confirm import check_known
 from layouts.decode import FloatMarkers, decode_float_engine
-from layouts.decode_affine import Part, Rule, decode_affine_engine, scale_range
+from layouts.decode_affine import decode_affine_engine, with_rules
 from layouts.markers import FP16_MIDDLE, MarkedTensor, choose_alphabet, number_tensors
-from layouts.stored import EngineLayout, StoredTensor
+from layouts.stored import EngineLayout, to_matrix
 from pipeline.container.blob import read_blob, weight_blob
 from pipeline.errors import DecodeRefused, ToolchainError
+from pipeline.refit.outside import outside_sha256
 from pipeline.rknn.walk import RknnEngine, walk_rknn
 from pipeline.toolchain.rknn import TARGET, RknnModel, compile_rknn
+from pipeline.toolchain.rknn_engine import engine_rules, relocated, with_axes
 from pipeline.toolchain.rknn_markers import Float32, Weight, weights_of, with_weights
 from pipeline.toolchain.rknn_runs import weight_runs
 
 KIND = "model"
 CONFIRM_SEED = 7_700
+UNUSED = "tempMC11"
 BUILDS = 2
 
 
-def decode_fp16(model: onnx.ModelProto, target: str = TARGET) -> EngineLayout:
-    """The layout of the fp16 engine of a model: two marker builds and a confirming one are compiled and decoded.
-
-    Parameters
-    ----------
-    model : its weights do not matter
+def decode_rknn(model: onnx.ModelProto, engine: Path, target: str = TARGET) -> EngineLayout:
+    """The layout of an engine, fp16 or w8a8, by marker builds of the model that it was compiled from; confirmed on it.
 
     Raises
     ------
     ToolchainError : the toolkit, or a model that is more than convolutions and matrix products
-    DecodeRefused : bytes that the markers do not explain
+    DecodeRefused : bytes that the markers do not explain; an engine that the layout does not predict from the model's weights
     """
-    weights = weights_of(model)
+    weights, walked = weights_of(model), walk_rknn(engine)
+    quantized = any(tensor.dtype == "S8" for tensor in walked.constants() if not tensor.name.startswith(UNUSED))
+    layout, origin = (_decode_int8 if quantized else _decode_fp16)(model, weights, target)
+    layout = relocated(layout, origin, walked)
+    arrays = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    if quantized:
+        matrices = {weight.name: weight.matrix(arrays[weight.name]) for weight in weights}
+        layout = with_rules(layout, engine_rules(walked, weights, matrices))
+    layout = replace(layout, outside=outside_sha256(engine, layout))
+
+    def known(name: str, rows: slice) -> Float32:
+        if name in layout.names():
+            return to_matrix(layout[name], arrays[layout[name].source_name]).reshape(layout[name].shape)[rows]
+        return arrays[name].reshape(1, -1)
+
+    try:
+        check_known(layout, read_blob(engine), known)
+    except DecodeRefused as error:
+        raise error.in_file(engine) from None
+    return layout
+
+
+def _decode_fp16(model: onnx.ModelProto, weights: Sequence[Weight], target: str) -> tuple[EngineLayout, RknnEngine]:
+    """Two marker builds and a confirming one; the layout, and the engine that it is of."""
     markers = _markers(weights)
     confirming = draw(weights, CONFIRM_SEED)
     every = slice(0, max(tensor.grid[0] for tensor in markers.tensors))
     marked = [{t.name: markers.values(t.name, build, every) for t in markers.tensors} for build in range(BUILDS)]
     with tempfile.TemporaryDirectory(prefix="rknn-markers-") as directory:
-        builds = compile_builds(model, [*marked, confirming], Path(directory), target)
-        blob = weight_blob(builds[0])
-        blobs = [read_blob(build) for build in builds]
+        files = compile_builds(model, [*marked, confirming], Path(directory), target)
+        blob, origin = weight_blob(files[0]), walk_rknn(files[0])
         try:
             layout = decode_float_engine(
-                KIND, (blob.name, blob.offset), blobs, markers, lambda name, rows: confirming[name][rows]
-            )
-        except DecodeRefused as error:
-            raise error.in_file(builds[0]) from None
-    return with_axes(layout, weights)
-
-
-def decode_int8(model: onnx.ModelProto, samples: Sequence[Sequence[Float32]], target: str = TARGET) -> EngineLayout:
-    """The layout of the w8a8 engine of a model: eight marker builds and a confirming one are compiled and decoded.
-
-    The scales of activations follow from weights and samples: the layout has those of the confirming build, and
-    `layout_of_engine` puts in another engine's.
-
-    Parameters
-    ----------
-    samples : one list of inputs for each calibration sample
-
-    Raises as `decode_fp16` does.
-    """
-    weights = weights_of(model)
-    if single := [weight.name for weight in weights if weight.shape[0] == 1]:
-        reason = "int8 weights of one output: their scale and zero point are among the commands"
-        raise ToolchainError(reason, where=", ".join(single))
-    markers = ByteMarkers(number_tensors((weight.name, weight.shape) for weight in weights))
-    builds = [_byte_build(weights, markers, build) for build in range(BYTE_BUILDS)] + [draw(weights, CONFIRM_SEED)]
-    with tempfile.TemporaryDirectory(prefix="rknn-markers-") as directory:
-        files = compile_builds(model, builds, Path(directory), target, samples)
-        engines = [walk_rknn(file) for file in files]
-        rules = [engine_rules(engine, weights, matrices) for engine, matrices in zip(engines, builds, strict=True)]
-        blob, confirming, runs = weight_blob(files[0]), builds[-1], weight_runs(engines[0], weights)
-        try:
-            layout = decode_affine_engine(
                 KIND,
                 (blob.name, blob.offset),
                 [read_blob(file) for file in files],
                 markers,
-                lambda name, build: rules[build][name],
                 lambda name, rows: confirming[name][rows],
-                [run.part for run in runs],
-                _constants(engines[0], blob.offset),
             )
         except DecodeRefused as error:
             raise error.in_file(files[0]) from None
-    return with_axes(layout, weights, {run.part.name: run.part for run in runs})
+    return with_axes(layout, weights), origin
+
+
+def _decode_int8(model: onnx.ModelProto, weights: Sequence[Weight], target: str) -> tuple[EngineLayout, RknnEngine]:
+    """Eight marker builds and a confirming one; the layout with the constants of the last, and the engine that it is of.
+
+    A build may be a line longer than another, for reasons of its own (fields of the FlatBuffer that are 0 are left out): then
+    other markers are tried.
+    """
+    if single := [weight.name for weight in weights if weight.shape[0] == 1]:
+        reason = "int8 weights of one output: their scale and zero point are among the commands"
+        raise ToolchainError(reason, where=", ".join(single))
+    samples = draw_samples(model)
+    for seed in range(MOST_SEEDS):
+        markers = ByteMarkers(number_tensors((weight.name, weight.shape) for weight in weights), seed)
+        builds = [_byte_build(weights, markers, build) for build in range(BYTE_BUILDS)]
+        builds.append(draw(weights, CONFIRM_SEED + seed))
+        with tempfile.TemporaryDirectory(prefix="rknn-markers-") as directory:
+            files = compile_builds(model, builds, Path(directory), target, samples)
+            if len({file.stat().st_size for file in files}) == 1:
+                return _decode_builds(weights, markers, builds, files)
+    raise DecodeRefused("marker builds differ in size", where="model", found=f"{MOST_SEEDS} times")
+
+
+def _decode_builds(
+    weights: Sequence[Weight], markers: ByteMarkers, builds: Sequence[dict[str, Float32]], files: Sequence[Path]
+) -> tuple[EngineLayout, RknnEngine]:
+    engines = [walk_rknn(file) for file in files]
+    rules = [engine_rules(engine, weights, matrices) for engine, matrices in zip(engines, builds, strict=True)]
+    blob, runs = weight_blob(files[0]), weight_runs(engines[0], weights)
+    try:
+        layout = decode_affine_engine(
+            KIND,
+            (blob.name, blob.offset),
+            [read_blob(file) for file in files],
+            markers,
+            lambda name, build: rules[build][name],
+            lambda name, rows: builds[-1][name][rows],
+            [run.part for run in runs],
+            _constants(engines[0], blob.offset),
+        )
+    except DecodeRefused as error:
+        raise error.in_file(files[0]) from None
+    return with_axes(layout, weights, {run.part.name: run.part for run in runs}), engines[0]
+
+
+def draw_samples(model: onnx.ModelProto) -> list[list[Float32]]:
+    """A calibration sample for builds whose ranges of activations do not matter. Raises ToolchainError for an open size."""
+    values, constant = np.random.default_rng(CONFIRM_SEED), {tensor.name for tensor in model.graph.initializer}
+    sample = []
+    for given in model.graph.input:
+        shape = [size.dim_value for size in given.type.tensor_type.shape.dim]
+        if given.name in constant:
+            continue
+        if min(shape, default=0) < 1:
+            raise ToolchainError("an input without a fixed size", where=given.name, found=shape)
+        sample.append(values.normal(size=shape).astype(np.float32))
+    return [sample]
 
 
 def _byte_build(weights: Sequence[Weight], markers: ByteMarkers, build: int) -> dict[str, Float32]:
@@ -110,29 +155,6 @@ def _constants(engine: RknnEngine, start: int) -> list[slice]:
     """The bytes of the blob that hold weights."""
     blobs = [tensor.data for tensor in engine.constants() if tensor.data is not None]
     return [slice(blob.offset - start, blob.offset - start + blob.size) for blob in blobs]
-
-
-def engine_rules(engine: RknnEngine, weights: Sequence[Weight], matrices: Mapping[str, Float32]) -> dict[str, Rule]:
-    """How an engine stores each weight, or each run of one that the compiler has cut along its columns.
-
-    Parameters
-    ----------
-    matrices : the stored matrices that the engine was compiled from
-
-    Raises ToolchainError for a weight that no operator takes beside one quantized input.
-    """
-    tensors = {tensor.name: tensor for tensor in engine.tensors}
-    rules = {}
-    for run in weight_runs(engine, weights):
-        part, given = run.part, tensors[run.input]
-        if len(given.limits) != 2:
-            raise ToolchainError(
-                "a weight that is not multiplied with a quantized input", file=engine.path, where=part.name
-            )
-        (zero,) = given.zero_points
-        own = matrices[part.matrix][:, part.first : part.stop]
-        rules[part.name] = Rule(*scale_range(own), given.exact_scale, zero, run.bias)
-    return rules
 
 
 def _markers(weights: Sequence[Weight]) -> FloatMarkers:
@@ -177,24 +199,3 @@ def compile_builds(
         return RknnModel(with_weights(model, read), directory / f"{index}.rknn", samples)
 
     return compile_rknn([compiled(index, matrices) for index, matrices in enumerate(builds)], target)
-
-
-def with_axes(layout: EngineLayout, weights: Sequence[Weight], parts: Mapping[str, Part] | None = None) -> EngineLayout:
-    """The layout with the axes of the source's arrays, and which columns of them runs are."""
-    axes = {weight.name: weight for weight in weights}
-    whole = {weight.name: Part(weight.name, weight.name, 0, weight.shape[1]) for weight in weights}
-    known = whole | dict(parts or {})
-    return replace(
-        layout,
-        tensors=tuple(
-            _with_axes(t, axes[known[t.name].matrix], known[t.name]) if t.name in known else t for t in layout.tensors
-        ),
-    )
-
-
-def _with_axes(tensor: StoredTensor, weight: Weight, part: Part) -> StoredTensor:
-    if part.name != part.matrix:
-        columns = (part.first, part.stop)
-        return replace(tensor, dims=weight.dims, order=weight.order, source=part.matrix, columns=columns)
-    plain = weight.dims == weight.shape and weight.order == (0, 1)
-    return tensor if plain else replace(tensor, dims=weight.dims, order=weight.order)

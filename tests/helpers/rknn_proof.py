@@ -34,6 +34,12 @@ def random_arrays(model: onnx.ModelProto, seed: int) -> Arrays:
     return arrays
 
 
+def plain_arrays(model: onnx.ModelProto, seed: int) -> Arrays:
+    """Weights whose rows are of one size."""
+    draw = np.random.default_rng(seed)
+    return {t.name: draw.normal(size=tuple(t.dims)).astype(np.float32) for t in model.graph.initializer}
+
+
 def with_arrays(model: onnx.ModelProto, arrays: Arrays) -> bytes:
     """The serialized model with other weights."""
     changed = onnx.ModelProto()
@@ -51,17 +57,23 @@ def patched(file: Path, layout: EngineLayout, arrays: Arrays) -> bytes:
     for stored in layout.tensors:
         bias = arrays[stored.bias.tensor] if stored.bias is not None and stored.bias.tensor else None
         write_tensor(
-            blob, stored, encode_rows(stored, to_matrix(stored, arrays[stored.name]).reshape(stored.shape), bias=bias)
+            blob,
+            stored,
+            encode_rows(stored, to_matrix(stored, arrays[stored.source_name]).reshape(stored.shape), bias=bias),
         )
     return data.tobytes()
 
 
 def weight_runs(file: Path, data: bytes | None = None) -> dict[str, bytes]:
     """The bytes of every weight of an int8 file; of `data` where it is a changed copy of the file."""
+    return {name: part for name, part in constants(file, data).items() if name.endswith(" S8")}
+
+
+def constants(file: Path, data: bytes | None = None) -> dict[str, bytes]:
+    """The bytes of every constant of a file, but for the two that belong to no operator."""
     data = file.read_bytes() if data is None else data
-    constants = [tensor for tensor in walk_rknn(file).constants() if tensor.dtype == "S8" and tensor.data is not None]
     return {
-        tensor.name: data[tensor.data.offset : tensor.data.offset + tensor.data.size]
-        for tensor in constants
+        f"{tensor.name} {tensor.dtype}": data[tensor.data.offset : tensor.data.offset + tensor.data.size]
+        for tensor in walk_rknn(file).constants()
         if tensor.data is not None and not tensor.name.startswith("tempMC11")
     }

@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from pipeline.toolchain.rknn import RknnModel, compile_rknn
-from pipeline.toolchain.rknn_decode import decode_fp16
+from pipeline.toolchain.rknn_decode import decode_rknn
 from tests.helpers import onnx_layers
 from tests.helpers.rknn_proof import patched, random_arrays, with_arrays
 
@@ -41,10 +41,11 @@ def layer(operator: str, inner: int, outer: int) -> onnx.ModelProto:
 @pytest.mark.parametrize(("name", "model"), layers(), ids=[name for name, _ in layers()])
 def test_patched_file_is_the_compiled_one(name: str, model: onnx.ModelProto, tmp_path: Path) -> None:
     print(name, "seed", SEED)
-    layout = decode_fp16(model)
     old, new = (random_arrays(model, seed) for seed in (1, 2))
     files = [tmp_path / "old.rknn", tmp_path / "new.rknn"]
-    compile_rknn([RknnModel(with_arrays(model, arrays), file) for arrays, file in zip((old, new), files, strict=True)])
+    models = [with_arrays(model, arrays) for arrays in (old, new)]
+    compile_rknn([RknnModel(data, file) for data, file in zip(models, files, strict=True)])
+    layout = decode_rknn(onnx.load_from_string(models[0]), files[0])
     assert files[0].read_bytes() != files[1].read_bytes()
     assert patched(files[0], layout, old) == files[0].read_bytes()
     assert patched(files[0], layout, new) == files[1].read_bytes()
