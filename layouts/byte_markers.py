@@ -50,15 +50,17 @@ class ByteMarkers:
         unit = self._uniform(tensor.first + row * cols + np.arange(cols), build)
         span = tensor.first + row * cols + np.arange(cols) // SPAN
         size, origin = (self._uniform(span, BUILDS * turn + build) for turn in (1, 2))
-        values: Float32 = ((unit - 0.05 - 0.9 * origin) * np.exp2(-2 * size)).astype(np.float32)
+        values: Float32 = ((unit - 0.3 - 0.4 * origin) * np.exp2(-2 * size)).astype(np.float32)
         return values
 
     def bias(self, name: str, build: int) -> Float32:
-        """The bias of a matrix' rows in a build, float32 `[rows]`."""
+        """The bias of a matrix' rows in a build, float32 `[rows]`: so large that no output is negative, since a compiler may drop
+        what a rectifier would never let through.
+        """
         tensor = next(tensor for tensor in self.tensors if tensor.name == name)
-        values: Float32 = (self._uniform(tensor.first + np.arange(tensor.grid[0]), 3 * BUILDS + build) - 0.5).astype(
-            np.float32
-        )
+        rows, cols = tensor.grid
+        unit = self._uniform(tensor.first + np.arange(rows), 3 * BUILDS + build)
+        values: Float32 = (cols * (0.2 + 0.3 * unit)).astype(np.float32)
         return values
 
     def _uniform(self, numbers: Int64, turn: int) -> npt.NDArray[np.float64]:

@@ -20,6 +20,7 @@ from pipeline.cli.locate import locate
 from pipeline.cli.markers import markers
 from pipeline.cli.plan import plan
 from pipeline.cli.refit import refit
+from pipeline.cli.rknn import rknn
 from pipeline.cli.run import run
 from pipeline.cli.sidecar import sidecar
 from pipeline.cli.verify import verify
@@ -47,6 +48,7 @@ for command in (
     locate,
     sidecar,
     llm_build,
+    rknn,
     hardware_report,
 ):
     commands.add_command(command)

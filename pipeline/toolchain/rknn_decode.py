@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from layouts.decode import FloatMarkers, decode_float_engine
 from layouts.decode_affine import decode_affine_engine, with_rules
 from layouts.markers import FP16_MIDDLE, MarkedTensor, choose_alphabet, number_tensors
 from layouts.stored import EngineLayout, to_matrix
-from pipeline.container.blob import read_blob, weight_blob
+from pipeline.container.blob import Bytes, read_blob, weight_blob
 from pipeline.errors import DecodeRefused, ToolchainError
 from pipeline.refit.outside import outside_sha256
 from pipeline.rknn.walk import RknnEngine, walk_rknn
@@ -76,7 +76,7 @@ def _decode_fp16(model: onnx.ModelProto, weights: Sequence[Weight], target: str)
             layout = decode_float_engine(
                 KIND,
                 (blob.name, blob.offset),
-                [read_blob(file) for file in files],
+                [_only_constants(file) for file in files],
                 markers,
                 lambda name, rows: confirming[name][rows],
             )
@@ -121,7 +121,7 @@ def _decode_builds(
             lambda name, build: rules[build][name],
             lambda name, rows: builds[-1][name][rows],
             [run.part for run in runs],
-            _constants(engines[0], blob.offset),
+            _constants(engines[0], {name for run in runs for name in run.constants}),
         )
     except DecodeRefused as error:
         raise error.in_file(files[0]) from None
@@ -151,9 +151,20 @@ def _byte_build(weights: Sequence[Weight], markers: ByteMarkers, build: int) -> 
     return matrices
 
 
-def _constants(engine: RknnEngine, start: int) -> list[slice]:
-    """The bytes of the blob that hold weights."""
-    blobs = [tensor.data for tensor in engine.constants() if tensor.data is not None]
+def _only_constants(file: Path) -> Bytes:
+    """The blob, 0 where no weights are: what the toolkit never set differs there."""
+    blob = read_blob(file)
+    kept = np.zeros_like(blob)
+    for part in _constants(walk_rknn(file)):
+        kept[part] = blob[part]
+    return kept
+
+
+def _constants(engine: RknnEngine, names: Collection[str] | None = None) -> list[slice]:
+    """The bytes of the blob that hold constants: those of these names, or all."""
+    start = engine.body.offset
+    wanted = [tensor for tensor in engine.constants() if names is None or tensor.name in names]
+    blobs = [tensor.data for tensor in wanted if tensor.data is not None]
     return [slice(blob.offset - start, blob.offset - start + blob.size) for blob in blobs]
 
 

@@ -17,11 +17,15 @@ _COPY = re.compile(r"#\d+$")
 
 @dataclass(frozen=True)
 class Run:
-    """Columns of a weight, the activation that they are multiplied with, and the bias that is added there, "" for none."""
+    """Columns of a weight, the activation that they are multiplied with, and the bias that is added there, "" for none.
+
+    constants : the engine's constants that hold them and what stands beside them
+    """
 
     part: Part
     input: str
     bias: str
+    constants: tuple[str, ...]
 
 
 def weight_runs(engine: RknnEngine, weights: Sequence[Weight]) -> list[Run]:
@@ -58,4 +62,4 @@ def _spread(weight: Weight) -> int:
 
 def _run(part: Part, operator: RknnOperator, weight: Weight) -> Run:
     biased = bool(weight.bias) and weight.bias in operator.inputs[2:]
-    return Run(part, operator.inputs[0], weight.bias if biased else "")
+    return Run(part, operator.inputs[0], weight.bias if biased else "", operator.inputs[1:3])
