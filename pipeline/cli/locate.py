@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,8 +81,13 @@ def locate_element(layout: EngineLayout, name: str, index: Index, offset: int) -
     found["bias"] = [place for copy in stored.copies for place in _entry(copy, "bias", copy.bias, row, 0, offset)]
     if stored.scales is None:
         return found | {"scale": []}
-    group = col // stored.scales.group
-    entries = [entry for copy in stored.copies for entry in _entry(copy, "scale", copy.entries, row, group, offset)]
+    groups = range(2) if stored.scales.affine else [col // stored.scales.group]
+    entries = [
+        entry
+        for copy in stored.copies
+        for group in groups
+        for entry in _entry(copy, "scale", copy.entries, row, group, offset)
+    ]
     return found | {"scale": entries, "shared": stored.scales.shared}
 
 
@@ -106,16 +112,18 @@ def _tensor(layout: EngineLayout, name: str, plain: str) -> StoredTensor:
 
 def _row_and_col(stored: StoredTensor, index: Index) -> tuple[int, int]:
     """The element's place in the stored matrix."""
-    dims = stored.source_shape
+    dims, (first, stop) = stored.source_shape, _columns(stored)
     if len(dims) == 1 and len(index) <= 2 and sum(index) == max(index):
         index = (0, max(index)) if stored.shape[0] == 1 else (max(index), 0)
     if len(index) == 2:
-        if index[0] < stored.shape[0] and index[1] < stored.shape[1]:
+        if index[0] < stored.shape[0] and index[1] < stop - first:
             return index[0], index[1]
     elif len(index) == len(dims) and all(i < n for i, n in zip(index, dims, strict=True)):
         order = stored.order or range(len(dims))
         flat = np.ravel_multi_index([index[axis] for axis in order], [dims[axis] for axis in order])
-        return divmod(int(flat), stored.shape[1])
+        row, col = divmod(int(flat), math.prod(dims) // stored.shape[0])
+        if first <= col < stop:
+            return row, col - first
     found = " ".join(map(str, index))
     raise LayoutError("outside the tensor", where=stored.name, expected=_ranges(stored), found=found)
 
@@ -123,13 +131,20 @@ def _row_and_col(stored: StoredTensor, index: Index) -> tuple[int, int]:
 def _source_index(stored: StoredTensor, row: int, col: int) -> Index:
     dims = stored.source_shape
     order = stored.order or range(len(dims))
-    places = np.unravel_index(row * stored.shape[1] + col, [dims[axis] for axis in order])
+    cols = math.prod(dims) // stored.shape[0]
+    places = np.unravel_index(row * cols + _columns(stored)[0] + col, [dims[axis] for axis in order])
     found = dict(zip(order, places, strict=True))
     return tuple(int(found[axis]) for axis in range(len(dims)))
 
 
+def _columns(stored: StoredTensor) -> tuple[int, int]:
+    """The columns of the source's matrix that are stored; padding has none."""
+    first = stored.columns[0] if stored.columns else 0
+    return first, first + stored.shape[1] - stored.padding
+
+
 def _ranges(stored: StoredTensor) -> str:
-    rows, cols = stored.shape
+    rows, cols = stored.shape[0], stored.shape[1] - stored.padding
     pair = f"ROW 0 to {rows - 1}, COL 0 to {cols - 1}"
     dims = stored.source_shape
     return pair if len(dims) < 3 else f"{pair}, or indices below {'x'.join(map(str, dims))}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +99,11 @@ def test_refit_without_the_toolkit(
     assert engineset(monkeypatch, *refit, "--checkpoint", files / "old.onnx", "-o", files / "same.rknn") == 0
     assert (files / "same.rknn").read_bytes() == old.read_bytes()
     assert engineset(monkeypatch, *refit, "--checkpoint", new, "-o", out) == 0, capsys.readouterr().err
+    capsys.readouterr()
+    assert engineset(monkeypatch, "locate", layout, "body.weight", 5, 1, 2, 2, "--json") == 0
+    element = json.loads(capsys.readouterr().out)
+    assert (element["row"], element["col"], element["index"]) == (5, 17, [5, 1, 2, 2])
+    assert len(element["scale"]) == (0 if layout.read_text().count('"fp16"') else 2)
     assert engineset(monkeypatch, "verify", out, "--layout", layout, "--checkpoint", new, "--template", old) == 0
     expected = files / "new.rknn"
     runs = weight_runs(expected)
