@@ -11,12 +11,12 @@ import numpy as np
 from layouts.algebra import Layout, Piece
 from layouts.anchors.assemble import Beside, rows_of
 from layouts.anchors.biases import NEAR_BYTES, Rows, find_bias
-from layouts.anchors.entries import Held, place_entries, place_shared
+from layouts.anchors.entries import Span, place_entries, place_shared
 from layouts.anchors.factors import factor_range, factors_in, find_factors
 from layouts.anchors.forms import GROUPS
 from layouts.anchors.lines import Claims
 from layouts.anchors.place import Placed
-from layouts.anchors.scan import Bytes, Fields, Window, read_fields
+from layouts.anchors.scan import Bytes, Fields, Flags, Window, read_fields
 from layouts.anchors.sheet_pieces import Pieces
 from layouts.bias import ENTRY_WIDTH, bias_entries
 from layouts.codecs import Float32
@@ -26,7 +26,7 @@ from layouts.quantize import refit_scales
 from layouts.scales import Scales
 
 ENTRIES_OF = {"fp32": ("fp32",), "bf16": ("reciprocal", "bf16"), "fp16": ("fp16",)}
-NEAR_WORDS = 2
+NEAR_WORDS, NEAR_SPAN = 2, 1 << 12
 WORD = Window(ENTRY_WIDTH, ENTRY_WIDTH)
 
 
@@ -47,24 +47,33 @@ def scales_beside(blob: Bytes, found: Placed, claims: Claims) -> FoundScales | N
         return None
     held = refit_scales(found.matrix, rule, integer_codec(found.form.arrangement.codec))
     rows = [rows_of(pieces, len(held)) for pieces in found.planes[0]]
+    spans = [_span(pieces) for plane in found.planes for pieces in plane]
     for name in ENTRIES_OF[rule.entry]:
         seen = (
-            _with_factor(blob, rule, held, rows, claims)
+            _with_factor(blob, rule, held, rows, claims, spans)
             if name == "fp32"
-            else _exact(blob, replace(rule, entry=name, zero=1.0), held, rows, claims)
+            else _exact(blob, replace(rule, entry=name, zero=1.0), held, rows, claims, spans)
         )
         if seen is not None:
             return seen
     return None
 
 
-def _exact(blob: Bytes, rule: Scales, held: Float32, rows: list[Held], claims: Claims) -> FoundScales | None:
+def _span(pieces: Pieces) -> Span:
+    extents = [piece.layout.extent for piece in pieces]
+    low, high = min(start for start, _ in extents) // 8, -(-max(stop for _, stop in extents) // 8)
+    return low - NEAR_SPAN, high + NEAR_SPAN
+
+
+def _exact(
+    blob: Bytes, rule: Scales, held: Float32, rows: list[Flags], claims: Claims, spans: list[Span]
+) -> FoundScales | None:
     """Entries that are known bit for bit."""
     raw = rule.encode(held)
     if not rule.shared:
-        copies = place_entries(blob, raw, rows, claims)
+        copies = place_entries(blob, raw, rows, claims, spans)
         return None if copies is None else FoundScales(rule, held, raw, copies)
-    shared = place_shared(blob, raw[:, 0], rows, claims)
+    shared = place_shared(blob, raw[:, 0], rows, claims, spans)
     return None if shared is None else _repeated(rule, held, raw, *shared)
 
 
@@ -77,12 +86,14 @@ def _repeated(rule: Scales, held: Float32, raw: Fields, groups: int, copies: lis
     return FoundScales(wide, np.repeat(held, groups, axis=1), np.repeat(raw, groups, axis=1), copies)
 
 
-def _with_factor(blob: Bytes, rule: Scales, held: Float32, rows: list[Held], claims: Claims) -> FoundScales | None:
+def _with_factor(
+    blob: Bytes, rule: Scales, held: Float32, rows: list[Flags], claims: Claims, spans: list[Span]
+) -> FoundScales | None:
     """Entries of an unknown factor: it is told nearly by some, and exactly by all together."""
     column = np.ascontiguousarray(held[:, 0])
     for about in find_factors(blob, column):
         expected = replace(rule, factor=about).encode(column[:, None])[:, 0]
-        shared = place_shared(blob, expected, rows, claims, NEAR_WORDS)
+        shared = place_shared(blob, expected, rows, claims, spans, NEAR_WORDS)
         if shared is None:
             continue
         groups, copies = shared
@@ -166,7 +177,7 @@ def _rows(piece: Piece, first: int, end: int) -> Piece:
     return Piece(piece.row + first, piece.col, Layout((end - first, 1), base, layout.rows, (), layout.width))
 
 
-def _present(found: Placed) -> Held:
+def _present(found: Placed) -> Flags:
     stored = np.zeros(found.raw.shape, np.bool_)
     for piece in found.planes[0][0]:
         stored[piece.row : piece.row_stop, piece.col : piece.col_stop] = True

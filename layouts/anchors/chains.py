@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from layouts.digits import Int64
 
-MAX_CHAINS = 4
-LEAST_SHARE = 0.2
+MAX_CHAINS, SEEDS = 4, 6
 NOWHERE = np.int64(-1)
 
 Run = tuple[int, int, int]
 """First element, the one behind the last, and the address of element 0 on the run's diagonal."""
 
 
-def chains(starts: Int64, addresses: Int64, count: int, length: int, step: int) -> list[Int64]:
+def chains(starts: Int64, addresses: Int64, count: int, length: int, step: int, least: float) -> list[Int64]:
     """Follow a line through memory.
 
     Parameters
@@ -25,16 +25,17 @@ def chains(starts: Int64, addresses: Int64, count: int, length: int, step: int) 
     starts, addresses : element and bit address of every window that was found
     count : elements of a window
     length, step : elements of the line, bits from one to the next
+    least : share of the line that has to be found
 
     Returns
     -------
-    int64 `[length]` bit addresses, -1 where unknown, of each copy that at least a fifth of the line was found of
+    int64 `[length]` bit addresses, -1 where unknown, of each copy
     """
     runs, found = sorted(_runs(starts, addresses, count, step)), []
     for _ in range(MAX_CHAINS):
         path = _path(runs, step)
         line = _line(path, length, step)
-        if np.count_nonzero(line >= 0) < max(count, LEAST_SHARE * length):
+        if np.count_nonzero(line >= 0) < max(count, least * length):
             break
         found.append(line)
         taken = set(path)
@@ -49,16 +50,24 @@ def _runs(starts: Int64, addresses: Int64, count: int, step: int) -> Iterator[Ru
     starts, diagonal = starts[order], diagonal[order]
     apart = (np.diff(diagonal) != 0) | (np.diff(starts) > count)
     edges = np.concatenate([[0], np.flatnonzero(apart) + 1, [len(starts)]])
-    for first, end in zip(edges[:-1], edges[1:], strict=True):
+    for first, end in pairwise(edges.tolist()):
         if end > first:
             yield int(starts[first]), int(starts[end - 1]) + count, int(diagonal[first])
 
 
 def _path(runs: list[Run], step: int) -> list[Run]:
-    """Runs along the line, each the one that begins nearest to where the last one ended, from the longest both ways."""
-    if not runs:
-        return []
-    seed = max(runs, key=lambda run: run[1] - run[0])
+    """The fullest way along the line, of equally full ones the shortest: what goes over from one copy to another is longer."""
+    seeds = sorted(runs, key=lambda run: run[0] - run[1])[:SEEDS]
+    paths = [_followed(runs, seed, step) for seed in seeds]
+    return max(paths, key=lambda path: (sum(run[1] - run[0] for run in path), -_jumped(path)), default=[])
+
+
+def _jumped(path: list[Run]) -> int:
+    return sum(abs(other[2] - run[2]) for run, other in pairwise(sorted(path)))
+
+
+def _followed(runs: list[Run], seed: Run, step: int) -> list[Run]:
+    """Runs from a seed both ways, each the one that begins nearest to where the last one ended."""
     ahead, behind, path = seed, seed, [seed]
     while (found := _next(runs, ahead, step)) is not None:
         ahead = found

@@ -35,6 +35,8 @@ def _fill_profile(blob: Bytes, seam: Seam, sheets: Sheets, kind: int) -> None:
     fields, bases = seam.read(lines), sheets.base[lines, copies]
 
     def holds(element: int, offset: int) -> bool:
+        if offset in own or seam.claims.taken(np.clip(bases + offset, 0, 8 * blob.size - 8)).mean() > 1 - ALIKE:
+            return False
         found = read_fields(blob, bases + offset, seam.window)
         return bool((found == fields[:, element].astype(np.int64)).mean() >= ALIKE)
 
@@ -43,9 +45,13 @@ def _fill_profile(blob: Bytes, seam: Seam, sheets: Sheets, kind: int) -> None:
     wrong = known[(found == fields[:, known].astype(np.int64)).mean(axis=0) < ALIKE]
     profile = profile.copy()
     profile[wrong] = UNKNOWN
+    own = set(profile[profile != UNKNOWN].tolist())
     skipped = np.zeros(len(profile), np.bool_) if seam.stored is None else ~seam.stored
-    mended = smooth(profile, (profile != UNKNOWN) | skipped, holds)
-    sheets.profiles[kind] = np.where(skipped, UNKNOWN, mended)
+    mended = np.where(skipped, UNKNOWN, smooth(profile, (profile != UNKNOWN) | skipped, holds))
+    _, first = np.unique(mended, return_index=True)
+    twice = np.ones(len(mended), np.bool_)
+    twice[first] = False
+    sheets.profiles[kind] = np.where(twice, UNKNOWN, mended)
 
 
 def _fill_bases(blob: Bytes, seam: Seam, sheets: Sheets, copy: int) -> None:

@@ -23,6 +23,8 @@ CHECKED = 256
 ALIKE = 0.9
 
 MOST_TAKEN = 0.1
+LEAST_SUPPORT = 0.01
+LEAST_LINE, LEAST_COVERED = 0.04, 0.3
 
 ReadLines = Callable[[Int64], Fields]
 """Expected stored fields of lines, `[lines, length]`."""
@@ -38,6 +40,14 @@ class Claims:
         """How much of elements at bit addresses is taken."""
         return float(self._taken[self._halves(at, width)].mean())
 
+    def taken_bytes(self) -> Flags:
+        """Which bytes are taken, or half of them."""
+        return self._taken.reshape(-1, 2).any(axis=1)
+
+    def taken(self, at: Int64) -> Flags:
+        """Whether the first half byte at bit addresses is taken."""
+        return self._taken[at >> 2]
+
     def take(self, at: Int64, width: int) -> None:
         self._taken[self._halves(at, width)] = True
 
@@ -51,8 +61,9 @@ class Claims:
         self._taken = other._taken
 
     def _halves(self, at: Int64, width: int) -> Int64:
-        halves: Int64 = (at >> 2)[:, None] + np.arange(max(1, width // 4))
-        return np.clip(halves, 0, len(self._taken) - 1)
+        halves: Int64 = (at >> 2)[..., None] + np.arange(max(1, width // 4))
+        clipped: Int64 = np.clip(halves, 0, len(self._taken) - 1)
+        return clipped
 
 
 @dataclass(frozen=True)
@@ -115,8 +126,18 @@ def find_sheets(blob: Bytes, seam: Seam) -> Sheets:
             _claim(blob, seam, profile, left, sheets)
         if np.count_nonzero(sheets.copies == 0) == left.size:
             break
+    _prune(seam, sheets)
     _order_places(sheets)
     return sheets
+
+
+def _prune(seam: Seam, sheets: Sheets) -> None:
+    """Drop kinds of a few places, of lines that have others: what so little speaks for is chance."""
+    for kind, profile in enumerate(sheets.profiles):
+        own = (sheets.kind == kind) & (sheets.base != UNKNOWN)
+        support = int(np.count_nonzero(own)) * int(np.count_nonzero(profile != UNKNOWN))
+        if support < LEAST_SUPPORT * seam.lines * seam.length:
+            sheets.base[own & (sheets.copies > 1)[:, None]] = UNKNOWN
 
 
 def _spread(lines: Int64, seam: Seam) -> Int64:
@@ -133,12 +154,16 @@ def _kinds(blob: Bytes, seam: Seam, picked: Int64) -> list[Int64]:
     fields = seam.read(picked)
     good = np.flatnonzero(window.telling(fields, starts))
     index, place = window.find(blob, window.keys(fields, starts).ravel()[good])
+    free = ~seam.claims.taken(place * 8)
+    index, place = index[free], place[free]
     line, which = np.divmod(good[index], len(starts))
     start = starts[which]
     found: list[Int64] = []
     for number in range(len(picked)):
         own = slice(*np.searchsorted(line, [number, number + 1]))
-        found += chains(start[own], place[own] * 8, window.count, seam.length, window.step)
+        found += chains(
+            start[own], place[own] * 8, window.count, seam.length, window.step, LEAST_COVERED * seam.covered
+        )
     if not found:
         return []
     kinds = consensus(np.stack(found))

@@ -145,7 +145,8 @@ def _integers(weight: Weight, grouped: bool) -> Iterator[Sampled]:
     if weight.array.ndim < 2:
         return
     for order in axis_orders(weight.array.shape, 2):
-        for folded in ("", *(name for name, _ in weight.gains)):
+        gains = [name for name, gain in weight.gains if order == (0, 1)]
+        for folded in ("", *gains):
             rows = weight.matrix(order, folded)
             rows = rows[_lines(len(rows))]
             for name in INTEGERS:

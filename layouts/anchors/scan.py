@@ -77,7 +77,7 @@ class Window:
             length = data.size - reach + 1
             keys = np.zeros(length, np.uint64)
             for index in range(self.count):
-                keys = keys * _MIX + _word(data, index * apart, length, size)
+                keys = keys * _MIX + word_at(data, index * apart, length, size)
             yield start, 1, keys
 
     def find(self, blob: Bytes, keys: U64) -> tuple[Int64, Int64]:
@@ -124,7 +124,7 @@ def _slot(words: U64) -> npt.NDArray[np.intp]:
     return ((words * _GOLDEN) >> np.uint64(64 - TABLE_BITS)).astype(np.intp)
 
 
-def _word(data: Bytes, start: int, length: int, size: int) -> U64:
+def word_at(data: Bytes, start: int, length: int, size: int) -> U64:
     """Little-endian words of so many bytes at every byte."""
     word = np.zeros(length, np.uint64)
     for byte in range(size):
