@@ -50,13 +50,18 @@ def scales_beside(blob: Bytes, found: Placed, claims: Claims) -> FoundScales | N
     spans = [_span(pieces) for plane in found.planes for pieces in plane]
     for name in ENTRIES_OF[rule.entry]:
         seen = (
-            _with_factor(blob, rule, held, rows, claims, spans)
+            _with_factor(blob, rule, held, rows, claims, found.planes[0], spans)
             if name == "fp32"
-            else _exact(blob, replace(rule, entry=name, zero=1.0), held, rows, claims, spans)
+            else _exact(blob, replace(rule, entry=name, zero=1.0), held, rows, claims, found.planes[0], spans)
         )
         if seen is not None:
             return seen
     return None
+
+
+def _group_counts(cols: int) -> list[int]:
+    """How many entries a row may have, the most first: fewer would be found among more."""
+    return sorted({1, *(-(-cols // group) for group in GROUPS)}, reverse=True)
 
 
 def _span(pieces: Pieces) -> Span:
@@ -66,14 +71,14 @@ def _span(pieces: Pieces) -> Span:
 
 
 def _exact(
-    blob: Bytes, rule: Scales, held: Float32, rows: list[Flags], claims: Claims, spans: list[Span]
+    blob: Bytes, rule: Scales, held: Float32, rows: list[Flags], claims: Claims, planes: list[Pieces], spans: list[Span]
 ) -> FoundScales | None:
     """Entries that are known bit for bit."""
     raw = rule.encode(held)
     if not rule.shared:
-        copies = place_entries(blob, raw, rows, claims, spans)
+        copies = place_entries(blob, raw, rows, claims, planes, spans)
         return None if copies is None else FoundScales(rule, held, raw, copies)
-    shared = place_shared(blob, raw[:, 0], rows, claims, spans)
+    shared = place_shared(blob, raw[:, 0], rows, claims, planes, spans, _group_counts(rule.group))
     return None if shared is None else _repeated(rule, held, raw, *shared)
 
 
@@ -87,13 +92,13 @@ def _repeated(rule: Scales, held: Float32, raw: Fields, groups: int, copies: lis
 
 
 def _with_factor(
-    blob: Bytes, rule: Scales, held: Float32, rows: list[Flags], claims: Claims, spans: list[Span]
+    blob: Bytes, rule: Scales, held: Float32, rows: list[Flags], claims: Claims, planes: list[Pieces], spans: list[Span]
 ) -> FoundScales | None:
     """Entries of an unknown factor: it is told nearly by some, and exactly by all together."""
     column = np.ascontiguousarray(held[:, 0])
     for about in find_factors(blob, column):
         expected = replace(rule, factor=about).encode(column[:, None])[:, 0]
-        shared = place_shared(blob, expected, rows, claims, spans, NEAR_WORDS)
+        shared = place_shared(blob, expected, rows, claims, planes, spans, near=NEAR_WORDS)
         if shared is None:
             continue
         groups, copies = shared

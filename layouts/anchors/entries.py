@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import product
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, product
+from typing import NamedTuple
 
 import numpy as np
 
 from layouts.algebra import Piece
 from layouts.anchors.lines import Claims
+from layouts.anchors.regular import regular_entries
 from layouts.anchors.scan import Bytes, Fields, Flags
 from layouts.anchors.sheet_pieces import Pieces
 from layouts.anchors.sparse import SparseWords
@@ -16,9 +18,8 @@ from layouts.digits import Int64
 from layouts.fit import fit
 from layouts.smooth import UNKNOWN, smooth
 
-WINDOWS = (64, 32, 16, 8, 4, 3, 2, 1)
+WINDOWS = (16, 8, 4, 3, 2, 1)
 MAX_STEP = 32
-NEAR_BYTES = 1 << 16
 MIN_BACKED = 8
 MOST_PLACES = 1 << 20
 
@@ -31,7 +32,7 @@ Span = tuple[int, int]
 
 
 def place_entries(
-    blob: Bytes, raw: Fields, held: list[Flags], claims: Claims, spans: list[Span]
+    blob: Bytes, raw: Fields, held: list[Flags], claims: Claims, planes: list[Pieces], spans: list[Span]
 ) -> list[Pieces] | None:
     """Pieces of the entries of every copy.
 
@@ -39,7 +40,7 @@ def place_entries(
     ----------
     raw : expected entries, uint16 or uint32 `[rows, groups]`
     held : which rows each copy holds
-    spans : where the integers of the copies stand; entries near them are preferred
+    planes, spans : pieces of the integers' first plane, copy by copy, and where all planes stand; entries near them are preferred
 
     Returns
     -------
@@ -49,7 +50,10 @@ def place_entries(
     lines = np.ascontiguousarray(raw.T).astype(np.int64)
     wanted = np.broadcast_to(times, lines.shape)
     words = SparseWords(blob, np.unique(lines), width, 0, claims.taken_bytes())
-    seen = _search(words, lines, width, wanted, raw.shape[1], spans)
+    regular = regular_entries(words, raw, planes, width // 8, (raw.shape[1],), claims)
+    if regular is not None:
+        return regular[1]
+    seen = _search(words, lines, width // 8, wanted.copy(), spans)
     if seen is None:
         return None
     tables = [np.full(raw.shape, -1, np.int64) for _ in held]
@@ -63,13 +67,21 @@ def place_entries(
 
 
 def place_shared(
-    blob: Bytes, raw: Fields, held: list[Flags], claims: Claims, spans: list[Span], near: int = 0
+    blob: Bytes,
+    raw: Fields,
+    held: list[Flags],
+    claims: Claims,
+    planes: list[Pieces],
+    spans: list[Span],
+    groups: Sequence[int] = (1,),
+    near: int = 0,
 ) -> tuple[int, list[Pieces]] | None:
     """Entries that are equal for all groups of a row: its places in ascending order are those of its groups, copy by copy.
 
     Parameters
     ----------
     raw : expected entry of each row
+    groups : how many a row may have, the likeliest first
     near : how far an entry may be from what is expected
 
     Returns
@@ -79,17 +91,20 @@ def place_shared(
     width, times = raw.dtype.itemsize * 8, np.sum(held, axis=0)
     lines = raw[None].astype(np.int64)
     words = SparseWords(blob, np.unique(lines), width, near, claims.taken_bytes())
-    seen = _search(words, lines, width, times[None], 0, spans)
-    if seen is None:
-        return None
-    edges = _edges(seen, lines.shape)
-    groups = int((edges[1] - edges[0]) // times[0])
-    tables = [np.full((len(raw), groups), -1, np.int64) for _ in held]
-    for row in range(len(raw)):
-        own = seen[edges[row] : edges[row + 1], 2].reshape(-1, groups)
-        for copy, places in zip(_copies(held, row), own, strict=True):
-            tables[copy][row] = 8 * places
-    return groups, _fitted(tables, width, claims)
+    regular = regular_entries(words, raw[:, None], planes, width // 8, groups, claims)
+    if regular is not None:
+        return regular
+    for count in groups:
+        seen = _search(words, lines, width // 8, times[None] * count, spans)
+        if seen is not None:
+            edges = _edges(seen, lines.shape)
+            tables = [np.full((len(raw), count), -1, np.int64) for _ in held]
+            for row in range(len(raw)):
+                own = seen[edges[row] : edges[row + 1], 2].reshape(-1, count)
+                for copy, places in zip(_copies(held, row), own, strict=True):
+                    tables[copy][row] = 8 * places
+            return count, _fitted(tables, width, claims)
+    return None
 
 
 def _copies(held: list[Flags], row: int) -> list[int]:
@@ -100,67 +115,78 @@ def _edges(seen: Int64, shape: tuple[int, ...]) -> Int64:
     return np.searchsorted(seen[:, 0] * shape[1] + seen[:, 1], np.arange(shape[0] * shape[1] + 1))
 
 
-def _search(words: SparseWords, lines: Int64, width: int, times: Int64, groups: int, spans: list[Span]) -> Int64 | None:
-    """Line, row and byte of every entry, sorted: near the integers if all of them are there, else anywhere."""
+def _search(words: SparseWords, lines: Int64, size: int, wanted: Int64, spans: list[Span]) -> Int64 | None:
+    """Line, row and byte of every entry, sorted: near the integers if all of them are there, else anywhere.
+
+    Parameters
+    ----------
+    size : bytes of an entry
+    wanted : how often each is stored, `[lines, rows]`
+    """
     for tried in (words.within(spans), words):
-        if 0 < len(tried.places) <= MOST_PLACES:
-            seen = _told(tried, lines, width, times, groups)
+        if wanted.sum() <= len(tried.places) <= MOST_PLACES:
+            seen = _told(tried, lines, size, wanted)
             if seen is not None:
                 return seen
     return None
 
 
-def _told(words: SparseWords, lines: Int64, width: int, times: Int64, groups: int) -> Int64 | None:
-    """Long sequences first, short ones near them, the rest by regularity.
-
-    Parameters
-    ----------
-    times : how often each entry is stored, `[lines, rows]`
-    groups : 0 where an entry stands once for each of an unknown number of groups
-    """
-    seen, each = np.zeros((0, 3), np.int64), 1 if groups else 0
+def _told(words: SparseWords, lines: Int64, size: int, wanted: Int64) -> Int64 | None:
+    """The longest runs of rows first, each of what no longer one has; the rest by regularity."""
+    open_times, taken = wanted.copy(), set[int]()
+    seen: list[Int64] = []
     for count in WINDOWS:
-        if count > lines.shape[1] or (count == 1 and lines.shape[1] > 1):
+        if count > lines.shape[1] or (count == 1 and lines.shape[1] > 1) or not open_times.any():
             continue
-        fresh = np.unique(np.concatenate(list(_windows(words, lines, count, width // 8))), axis=0)
-        fresh = _beside(fresh, seen) if len(seen) else fresh
-        if not len(fresh):
-            continue
-        counts = _counts(fresh, lines.shape) + _counts(seen, lines.shape)
-        each = each or max(1, int(np.median((counts // np.maximum(times, 1))[counts > 0])))
-        told = counts == times * each
-        seen = np.concatenate([seen, fresh[told[fresh[:, 0], fresh[:, 1]]]])
-        if told.all():
-            break
-    counts = _counts(seen, lines.shape)
-    if not np.array_equal(counts, times * each):
-        seen = seen[(counts == times * each)[seen[:, 0], seen[:, 1]]]
-        seen = _mended(words, lines, seen, times * each)
-    counts = _counts(seen, lines.shape)
-    order = np.lexsort((seen[:, 2], seen[:, 1], seen[:, 0]))
-    return seen[order] if len(seen) and np.array_equal(counts, times * each) else None
+        runs = [run for step in range(1, MAX_STEP + 1) for run in _runs(words, lines, count, step * size)]
+        for run in sorted(runs, key=lambda run: (-run.length, run.step, run.place)):
+            seen += _accepted(run, open_times, taken, count)
+    found = np.concatenate(seen) if seen else np.zeros((0, 3), np.int64)
+    if open_times.any():
+        found = _mended(words, lines, found, wanted)
+    order = np.lexsort((found[:, 2], found[:, 1], found[:, 0]))
+    return found[order] if np.array_equal(_counts(found, lines.shape), wanted) else None
+
+
+class _Run(NamedTuple):
+    """Entries of rows `start:start + length` of a line, from a byte on, `step` bytes apart."""
+
+    line: int
+    start: int
+    length: int
+    place: int
+    step: int
+
+
+def _runs(words: SparseWords, lines: Int64, count: int, step: int) -> Iterator[_Run]:
+    """Windows that were found, those that continue each other as one."""
+    line, start, place = words.find(lines, count, step)
+    diagonal = place - start * step
+    order = np.lexsort((start, diagonal, line))
+    line, start, diagonal = line[order], start[order], diagonal[order]
+    apart = (np.diff(line) != 0) | (np.diff(diagonal) != 0) | (np.diff(start) > count)
+    edges = np.concatenate([[0], np.flatnonzero(apart) + 1, [len(line)]]) if len(line) else np.zeros(1, np.int64)
+    for first, end in pairwise(edges.tolist()):
+        begin = int(start[first])
+        length = int(start[end - 1]) + count - begin
+        yield _Run(int(line[first]), begin, length, int(diagonal[first]) + begin * step, step)
+
+
+def _accepted(run: _Run, open_times: Int64, taken: set[int], count: int) -> list[Int64]:
+    """What of a run is not told yet, if it is enough."""
+    rows = run.start + np.arange(run.length)
+    places = run.place + np.arange(run.length) * run.step
+    free = (open_times[run.line, rows] > 0) & np.array([int(place) not in taken for place in places])
+    if np.count_nonzero(free) < min(count, run.length):
+        return []
+    rows, places = rows[free], places[free]
+    open_times[run.line, rows] -= 1
+    taken.update(places.tolist())
+    return [np.stack([np.full(len(rows), run.line), rows, places], axis=1)]
 
 
 def _counts(seen: Int64, shape: tuple[int, ...]) -> Int64:
     return np.bincount(seen[:, 0] * shape[1] + seen[:, 1], minlength=shape[0] * shape[1]).reshape(shape)
-
-
-def _windows(words: SparseWords, lines: Int64, count: int, size: int) -> Iterator[Int64]:
-    for step in range(1, MAX_STEP + 1):
-        line, start, place = words.find(lines, count, step * size)
-        within = np.arange(count)
-        rows = (start[:, None] + within).ravel()
-        places = (place[:, None] + within * step * size).ravel()
-        yield np.stack([np.repeat(line, count), rows, places], axis=1)
-
-
-def _beside(fresh: Int64, seen: Int64) -> Int64:
-    """What stands near what was seen before, and is not taken."""
-    places = np.sort(seen[:, 2])
-    index = np.searchsorted(places, fresh[:, 2])
-    low, high = places[np.maximum(index - 1, 0)], places[np.minimum(index, len(places) - 1)]
-    near = np.minimum(np.abs(fresh[:, 2] - low), np.abs(fresh[:, 2] - high)) <= NEAR_BYTES
-    return fresh[near & ~np.isin(fresh[:, 2], places)]
 
 
 def _mended(words: SparseWords, lines: Int64, seen: Int64, wanted: Int64) -> Int64:

@@ -76,9 +76,11 @@ def find_layers(blob: Bytes, seam: Seam) -> list[Sheets]:
     """Sheet upon sheet, each of what no earlier one owns: further copies, and parts that are laid out in another way."""
     layers: list[Sheets] = []
     for _ in range(MAX_LAYERS):
+        before = seam.claims.copy()
         sheets = find_sheets(blob, seam)
         if not sheets.profiles or (layers and _support(sheets) < LEAST_SUPPORT * seam.lines * seam.length):
             break
+        seam.claims.become(before)
         fill(blob, seam, sheets)
         _take(seam, sheets)
         layers.append(sheets)
@@ -163,8 +165,8 @@ def _second_layers(blob: Bytes, seam: Seam, first: list[Sheets]) -> list[Sheets]
         if not sheets.profiles:
             break
         _as_often(sheets_of_first, sheets)
-        fill(blob, seam, sheets)
         seam.claims.become(before)
+        fill(blob, seam, sheets)
         _take(seam, sheets)
         layers.append(sheets)
     return layers

@@ -91,6 +91,22 @@ class SparseWords:
             return False
         return bool(self._codes[place] == self._class[np.searchsorted(self.values, value)])
 
+    def codes_of(self, values: Values) -> Int64:
+        """A number for each value that is the same for those that are taken for one."""
+        found: Int64 = self._class[np.searchsorted(self.values, values)].astype(np.int64)
+        return found
+
+    def places_of(self, code: int) -> Int64:
+        """Bytes of the words of a code."""
+        return self.places[self._codes == code]
+
+    def codes_at(self, places: Int64) -> Int64:
+        """Codes of the words at some bytes, -1 where there is none of these words."""
+        if not len(self.places):
+            return np.full(places.shape, -1, np.int64)
+        index = np.minimum(np.searchsorted(self.places, places), len(self.places) - 1)
+        return np.where(self.places[index] == places, self._codes[index], -1)
+
     def _sequences(self, count: int, step: int) -> tuple[Int64, npt.NDArray[np.int32]]:
         """Bytes at which `count` known words begin, and their codes."""
         at = self.places

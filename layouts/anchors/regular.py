@@ -1,0 +1,128 @@
+"""Scale entries that are laid out as the rows beside which they stand: block by block, or all in one area."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+import numpy as np
+
+from layouts.algebra import Digit, Layout, Piece
+from layouts.anchors.lines import Claims
+from layouts.anchors.scan import Fields, Flags
+from layouts.anchors.sheet_pieces import Pieces
+from layouts.anchors.sparse import SparseWords
+from layouts.digits import Int64, offsets
+from layouts.errors import LayoutError
+
+STEPS = (1, 2, 3, 4)
+SAMPLED = 64
+FIRST = 6
+
+Digits = tuple[Digit, ...]
+
+
+def regular_entries(
+    words: SparseWords, raw: Fields, planes: list[Pieces], size: int, groups: Sequence[int], claims: Claims
+) -> tuple[int, list[Pieces]] | None:
+    """Pieces of the entries of every copy.
+
+    Parameters
+    ----------
+    words : of all values of `raw`
+    raw : expected entries `[rows, groups]`; one column for entries that are equal for all groups of a row
+    planes : pieces of each copy of a plane of the integers
+    size : bytes of an entry
+    groups : how many a row may have
+
+    Returns
+    -------
+    groups of a row, and pieces; None where a copy has no such entries
+    """
+    for count in groups:
+        wide = np.repeat(raw, count, axis=1) if raw.shape[1] == 1 else raw
+        tried, found = claims.copy(), []
+        for pieces in planes:
+            own = _copy(words, wide.astype(np.int64), pieces, size, tried)
+            if own is None:
+                break
+            found.append(own)
+        else:
+            claims.become(tried)
+            return count, found
+    return None
+
+
+def _copy(words: SparseWords, raw: Int64, pieces: Pieces, size: int, claims: Claims) -> Pieces | None:
+    """All rows of a copy in one area, or each piece's by itself."""
+    first = [piece for piece in pieces if piece.col == min(p.col for p in pieces if p.row == piece.row)]
+    rows = [(piece.row, piece.row_stop, piece.layout.rows) for piece in sorted(first, key=lambda piece: piece.row)]
+    low = min(piece.layout.extent[0] for piece in pieces) // 8
+    high = max(piece.layout.extent[1] for piece in pieces) // 8
+    joined = all(a[1] == b[0] for a, b in zip(rows, rows[1:], strict=False))
+    ways = ([[(rows[0][0], rows[-1][1], ())]] if joined else []) + [rows]
+    for way in ways:
+        tried, found = claims.copy(), []
+        for start, stop, digits in way:
+            piece = _piece(words, raw[start:stop], start, digits, size, (low, high), tried)
+            if piece is None:
+                break
+            found.append(piece)
+        else:
+            claims.become(tried)
+            return tuple(found)
+    return None
+
+
+def _piece(
+    words: SparseWords, raw: Int64, row: int, digits: Digits, size: int, near: tuple[int, int], claims: Claims
+) -> Piece | None:
+    """The nearest place at which every entry stands, under the first shape that has one."""
+    codes = words.codes_of(raw)
+    best: tuple[int, int, Digits, Digits] | None = None
+    for rows, cols in _shapes(raw.shape, digits, size):
+        at = (offsets(rows, 0, raw.shape[0])[:, None] + offsets(cols, 0, raw.shape[1])) // 8
+        for base in _bases(words, codes, at, claims):
+            far = max(near[0] - base, base - near[1], 0)
+            if best is None or far < best[0]:
+                best = far, base, rows, cols
+    if best is None:
+        return None
+    try:
+        layout = Layout((raw.shape[0], raw.shape[1]), 8 * best[1], best[2], best[3], 8 * size)
+    except LayoutError:
+        return None
+    claims.take(layout.expand(), 8 * size)
+    return Piece(row, 0, layout)
+
+
+def _shapes(shape: tuple[int, ...], digits: Digits, size: int) -> Iterator[tuple[Digits, Digits]]:
+    """Digits of rows and groups: lanes of a block close together, then the digits of the rows beside which they stand."""
+    rows, groups = shape
+    for kept in range(len(digits), -1, -1):
+        block = prod(digit.size for digit in digits[:kept]) if kept else 1
+        lanes = min(block, rows) if digits and kept < len(digits) else rows
+        outer = digits[kept:] if lanes < rows else ()
+        for step in (8 * size * times for times in STEPS):
+            for held in dict.fromkeys((lanes, lanes + lanes % 2, block)):
+                yield _whole(Digit(lanes, step), *outer), _whole(Digit(groups, held * step))
+            yield _whole(Digit(lanes, groups * step), *outer), _whole(Digit(groups, step))
+
+
+def _whole(*digits: Digit) -> Digits:
+    return tuple(digit for digit in digits if digit.size > 1)
+
+
+def _bases(words: SparseWords, codes: Int64, at: Int64, claims: Claims) -> Iterator[int]:
+    """Bytes from which on every entry stands where `at` puts it."""
+    flat, expected = at.ravel(), codes.ravel()
+    rarest = int(np.argmin(np.bincount(expected)[expected]))
+    picked = np.unique(np.linspace(0, len(flat) - 1, min(len(flat), SAMPLED)).astype(np.int64))
+    bases = words.places_of(int(expected[rarest])) - flat[rarest]
+    for part in (picked[:: max(1, len(picked) // FIRST)], picked):
+        table = words.codes_at(bases[:, None] + flat[part])
+        bases = bases[(table == expected[part]).all(axis=1)]
+    for base in bases.tolist():
+        same: Flags = words.codes_at(base + flat) == expected
+        if same.all() and not claims.taken(8 * (base + flat)).any():
+            yield base
