@@ -50,9 +50,9 @@ def scales_beside(blob: Bytes, found: Placed, claims: Claims) -> FoundScales | N
     spans = [_span(pieces) for plane in found.planes for pieces in plane]
     for name in ENTRIES_OF[rule.entry]:
         seen = (
-            _with_factor(blob, rule, held, rows, claims, found.planes[0], spans)
+            _with_factor(blob, rule, held, rows, claims, found.planes, spans)
             if name == "fp32"
-            else _exact(blob, replace(rule, entry=name, zero=1.0), held, rows, claims, found.planes[0], spans)
+            else _exact(blob, replace(rule, entry=name, zero=1.0), held, rows, claims, found.planes, spans)
         )
         if seen is not None:
             return seen
@@ -71,7 +71,13 @@ def _span(pieces: Pieces) -> Span:
 
 
 def _exact(
-    blob: Bytes, rule: Scales, held: Float32, rows: list[Flags], claims: Claims, planes: list[Pieces], spans: list[Span]
+    blob: Bytes,
+    rule: Scales,
+    held: Float32,
+    rows: list[Flags],
+    claims: Claims,
+    planes: list[list[Pieces]],
+    spans: list[Span],
 ) -> FoundScales | None:
     """Entries that are known bit for bit."""
     raw = rule.encode(held)
@@ -92,7 +98,13 @@ def _repeated(rule: Scales, held: Float32, raw: Fields, groups: int, copies: lis
 
 
 def _with_factor(
-    blob: Bytes, rule: Scales, held: Float32, rows: list[Flags], claims: Claims, planes: list[Pieces], spans: list[Span]
+    blob: Bytes,
+    rule: Scales,
+    held: Float32,
+    rows: list[Flags],
+    claims: Claims,
+    planes: list[list[Pieces]],
+    spans: list[Span],
 ) -> FoundScales | None:
     """Entries of an unknown factor: it is told nearly by some, and exactly by all together."""
     column = np.ascontiguousarray(held[:, 0])

@@ -20,7 +20,7 @@ from layouts.smooth import UNKNOWN, smooth
 
 WINDOWS = (16, 8, 4, 3, 2, 1)
 MAX_STEP = 32
-MIN_BACKED = 8
+MIN_BACKED, FEW_VALUES = 8, 12
 MOST_PLACES = 1 << 20
 
 Tables = list[Int64]
@@ -32,7 +32,7 @@ Span = tuple[int, int]
 
 
 def place_entries(
-    blob: Bytes, raw: Fields, held: list[Flags], claims: Claims, planes: list[Pieces], spans: list[Span]
+    blob: Bytes, raw: Fields, held: list[Flags], claims: Claims, planes: list[list[Pieces]], spans: list[Span]
 ) -> list[Pieces] | None:
     """Pieces of the entries of every copy.
 
@@ -40,7 +40,8 @@ def place_entries(
     ----------
     raw : expected entries, uint16 or uint32 `[rows, groups]`
     held : which rows each copy holds
-    planes, spans : pieces of the integers' first plane, copy by copy, and where all planes stand; entries near them are preferred
+    planes, spans : of each plane of the integers the pieces of every copy, and where they stand: entries near them are
+        preferred
 
     Returns
     -------
@@ -71,7 +72,7 @@ def place_shared(
     raw: Fields,
     held: list[Flags],
     claims: Claims,
-    planes: list[Pieces],
+    planes: list[list[Pieces]],
     spans: list[Span],
     groups: Sequence[int] = (1,),
     near: int = 0,
@@ -123,6 +124,8 @@ def _search(words: SparseWords, lines: Int64, size: int, wanted: Int64, spans: l
     size : bytes of an entry
     wanted : how often each is stored, `[lines, rows]`
     """
+    if len(np.unique(lines)) < min(FEW_VALUES, lines.size // 4):  # sequences of so few values say nothing
+        return None
     for tried in (words.within(spans), words):
         if wanted.sum() <= len(tried.places) <= MOST_PLACES:
             seen = _told(tried, lines, size, wanted)

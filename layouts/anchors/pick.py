@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -80,8 +80,34 @@ def pick_forms(blob: Bytes, weights: Sequence[Weight]) -> dict[str, list[Form]]:
     for stage in (_floats, _rows, _groups, _columns):
         left = [weight for weight in weights if weight.name not in found]
         stages = _stage(blob, {weight.name: list(stage(weight)) for weight in left})
+        if stage is _rows:
+            alike = {
+                weight.name: list(_grouped(weight, stages[weight.name][0][1]))
+                for weight in left
+                if weight.name in stages
+            }
+            for name, forms in _stage(blob, alike).items():
+                stages[name] = sorted(stages[name] + forms, key=lambda pair: -pair[0])
         found |= {name: [form for _, form in forms] for name, forms in stages.items()}
     return found
+
+
+def _grouped(weight: Weight, form: Form) -> Iterator[Sampled]:
+    """Group rules beside a row rule under which some windows were found: a group may have the row's largest magnitude."""
+    if form.rule is None:
+        return
+    name = form.arrangement.codec
+    for folded in dict.fromkeys((form.folded, "", *(gain for gain, _ in weight.gains if form.order == (0, 1)))):
+        rows = weight.matrix(form.order, folded)
+        rows = rows[_lines(len(rows))]
+        for rule in integer_rules(name, rows.shape[1]):
+            if rule.group < rows.shape[1]:
+                found = replace(form, rule=rule, folded=folded)
+                try:
+                    raw = integer_codec(name).to_raw(integers(rows, rule, name))
+                except LayoutError:
+                    continue
+                yield found, _windows(form.arrangement.fields(raw, 0), found)
 
 
 def count_hits(blob: Bytes, weights: Sequence[Weight]) -> dict[str, int]:

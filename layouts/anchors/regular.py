@@ -23,7 +23,7 @@ Digits = tuple[Digit, ...]
 
 
 def regular_entries(
-    words: SparseWords, raw: Fields, planes: list[Pieces], size: int, groups: Sequence[int], claims: Claims
+    words: SparseWords, raw: Fields, planes: list[list[Pieces]], size: int, groups: Sequence[int], claims: Claims
 ) -> tuple[int, list[Pieces]] | None:
     """Pieces of the entries of every copy.
 
@@ -31,7 +31,7 @@ def regular_entries(
     ----------
     words : of all values of `raw`
     raw : expected entries `[rows, groups]`; one column for entries that are equal for all groups of a row
-    planes : pieces of each copy of a plane of the integers
+    planes : of each plane of the integers the pieces of every copy
     size : bytes of an entry
     groups : how many a row may have
 
@@ -42,8 +42,9 @@ def regular_entries(
     for count in groups:
         wide = np.repeat(raw, count, axis=1) if raw.shape[1] == 1 else raw
         tried, found = claims.copy(), []
-        for pieces in planes:
-            own = _copy(words, wide.astype(np.int64), pieces, size, tried)
+        for copies in zip(*planes, strict=True):
+            ways = (_copy(words, wide.astype(np.int64), pieces, size, tried) for pieces in copies)
+            own = next((way for way in ways if way is not None), None)
             if own is None:
                 break
             found.append(own)
