@@ -11,7 +11,7 @@ import numpy as np
 from layouts.algebra import Layout, Piece
 from layouts.anchors.assemble import Beside, rows_of
 from layouts.anchors.biases import NEAR_BYTES, Rows, find_bias
-from layouts.anchors.entries import Span, place_entries, place_shared
+from layouts.anchors.entries import place_entries
 from layouts.anchors.factors import factor_range, factors_in, find_factors
 from layouts.anchors.forms import GROUPS
 from layouts.anchors.lines import Claims
@@ -26,7 +26,7 @@ from layouts.quantize import refit_scales
 from layouts.scales import Scales
 
 ENTRIES_OF = {"fp32": ("fp32",), "bf16": ("reciprocal", "bf16"), "fp16": ("fp16",)}
-NEAR_WORDS, NEAR_SPAN = 2, 1 << 12
+NEAR_WORDS = 2
 WORD = Window(ENTRY_WIDTH, ENTRY_WIDTH)
 
 
@@ -46,13 +46,11 @@ def scales_beside(blob: Bytes, found: Placed, claims: Claims) -> FoundScales | N
     if rule is None:
         return None
     held = refit_scales(found.matrix, rule, integer_codec(found.form.arrangement.codec))
-    rows = [rows_of(pieces, len(held)) for pieces in found.planes[0]]
-    spans = [_span(pieces) for plane in found.planes for pieces in plane]
     for name in ENTRIES_OF[rule.entry]:
         seen = (
-            _with_factor(blob, rule, held, rows, claims, found.planes, spans)
+            _with_factor(blob, rule, held, found.planes, claims)
             if name == "fp32"
-            else _exact(blob, replace(rule, entry=name, zero=1.0), held, rows, claims, found.planes, spans)
+            else _exact(blob, replace(rule, entry=name, zero=1.0), held, found.planes, claims)
         )
         if seen is not None:
             return seen
@@ -64,28 +62,19 @@ def _group_counts(cols: int) -> list[int]:
     return sorted({1, *(-(-cols // group) for group in GROUPS)}, reverse=True)
 
 
-def _span(pieces: Pieces) -> Span:
-    extents = [piece.layout.extent for piece in pieces]
-    low, high = min(start for start, _ in extents) // 8, -(-max(stop for _, stop in extents) // 8)
-    return low - NEAR_SPAN, high + NEAR_SPAN
-
-
 def _exact(
     blob: Bytes,
     rule: Scales,
     held: Float32,
-    rows: list[Flags],
-    claims: Claims,
     planes: list[list[Pieces]],
-    spans: list[Span],
+    claims: Claims,
 ) -> FoundScales | None:
     """Entries that are known bit for bit."""
     raw = rule.encode(held)
-    if not rule.shared:
-        copies = place_entries(blob, raw, rows, claims, planes, spans)
-        return None if copies is None else FoundScales(rule, held, raw, copies)
-    shared = place_shared(blob, raw[:, 0], rows, claims, planes, spans, _group_counts(rule.group))
-    return None if shared is None else _repeated(rule, held, raw, *shared)
+    seen = place_entries(blob, raw, planes, claims, _group_counts(rule.group) if rule.shared else (raw.shape[1],))
+    if seen is None:
+        return None
+    return _repeated(rule, held, raw, *seen) if rule.shared else FoundScales(rule, held, raw, seen[1])
 
 
 def _repeated(rule: Scales, held: Float32, raw: Fields, groups: int, copies: list[Pieces]) -> FoundScales:
@@ -101,19 +90,17 @@ def _with_factor(
     blob: Bytes,
     rule: Scales,
     held: Float32,
-    rows: list[Flags],
-    claims: Claims,
     planes: list[list[Pieces]],
-    spans: list[Span],
+    claims: Claims,
 ) -> FoundScales | None:
     """Entries of an unknown factor: it is told nearly by some, and exactly by all together."""
     column = np.ascontiguousarray(held[:, 0])
     for about in find_factors(blob, column):
-        expected = replace(rule, factor=about).encode(column[:, None])[:, 0]
-        shared = place_shared(blob, expected, rows, claims, planes, spans, near=NEAR_WORDS)
-        if shared is None:
+        expected = replace(rule, factor=about).encode(column[:, None])
+        seen = place_entries(blob, expected, planes, claims, (1,), NEAR_WORDS)
+        if seen is None:
             continue
-        groups, copies = shared
+        groups, copies = seen
         entries = read_fields(blob, _addresses(copies[0], len(column)), WORD).astype(np.uint32).view(np.float32)
         span = factor_range(entries, column)
         factors = [] if span is None else factors_in(*span, entries, column)

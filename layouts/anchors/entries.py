@@ -11,7 +11,7 @@ import numpy as np
 from layouts.algebra import Piece
 from layouts.anchors.lines import Claims
 from layouts.anchors.regular import regular_entries
-from layouts.anchors.scan import Bytes, Fields, Flags
+from layouts.anchors.scan import Bytes, Fields
 from layouts.anchors.sheet_pieces import Pieces
 from layouts.anchors.sparse import SparseWords
 from layouts.digits import Int64
@@ -20,11 +20,9 @@ from layouts.smooth import UNKNOWN, smooth
 
 WINDOWS = (16, 8, 4, 3, 2, 1)
 MAX_STEP = 32
+NEAR_SPAN = 1 << 12
 MIN_BACKED, FEW_VALUES = 8, 12
 MOST_PLACES = 1 << 20
-
-Tables = list[Int64]
-"""Bit addresses `[rows, groups]` of each copy, -1 in rows that it lacks."""
 
 
 Span = tuple[int, int]
@@ -32,88 +30,69 @@ Span = tuple[int, int]
 
 
 def place_entries(
-    blob: Bytes, raw: Fields, held: list[Flags], claims: Claims, planes: list[list[Pieces]], spans: list[Span]
-) -> list[Pieces] | None:
+    blob: Bytes,
+    raw: Fields,
+    planes: list[list[Pieces]],
+    claims: Claims,
+    groups: Sequence[int],
+    near: int = 0,
+) -> tuple[int, list[Pieces]] | None:
     """Pieces of the entries of every copy.
 
     Parameters
     ----------
-    raw : expected entries, uint16 or uint32 `[rows, groups]`
-    held : which rows each copy holds
-    planes, spans : of each plane of the integers the pieces of every copy, and where they stand: entries near them are
-        preferred
-
-    Returns
-    -------
-    None where they are nowhere, or more often than the copies say. Raises FitRefused.
-    """
-    width, times = raw.dtype.itemsize * 8, np.sum(held, axis=0)
-    lines = np.ascontiguousarray(raw.T).astype(np.int64)
-    wanted = np.broadcast_to(times, lines.shape)
-    words = SparseWords(blob, np.unique(lines), width, 0, claims.taken_bytes())
-    regular = regular_entries(words, raw, planes, width // 8, (raw.shape[1],), claims)
-    if regular is not None:
-        return regular[1]
-    seen = _search(words, lines, width // 8, wanted.copy(), spans)
-    if seen is None:
-        return None
-    tables = [np.full(raw.shape, -1, np.int64) for _ in held]
-    edges = _edges(seen, lines.shape)
-    for number in range(lines.size):
-        group, row = divmod(number, lines.shape[1])
-        places = seen[edges[number] : edges[number + 1], 2]
-        for copy, place in zip(_copies(held, row), places, strict=True):
-            tables[copy][row, group] = 8 * place
-    return _fitted(tables, width, claims)
-
-
-def place_shared(
-    blob: Bytes,
-    raw: Fields,
-    held: list[Flags],
-    claims: Claims,
-    planes: list[list[Pieces]],
-    spans: list[Span],
-    groups: Sequence[int] = (1,),
-    near: int = 0,
-) -> tuple[int, list[Pieces]] | None:
-    """Entries that are equal for all groups of a row: its places in ascending order are those of its groups, copy by copy.
-
-    Parameters
-    ----------
-    raw : expected entry of each row
+    raw : expected entries, uint16 or uint32 `[rows, groups]`; one column for entries that are equal for all groups of a row
+    planes : of each plane of the integers the pieces of every copy; entries near them are preferred
     groups : how many a row may have, the likeliest first
     near : how far an entry may be from what is expected
 
     Returns
     -------
-    groups of a row, and the pieces of each copy; None where a row's places are not as many in every row. Raises FitRefused.
+    groups of a row, and the pieces of each copy; None where they are nowhere. Raises FitRefused.
     """
-    width, times = raw.dtype.itemsize * 8, np.sum(held, axis=0)
-    lines = raw[None].astype(np.int64)
-    words = SparseWords(blob, np.unique(lines), width, near, claims.taken_bytes())
-    regular = regular_entries(words, raw[:, None], planes, width // 8, groups, claims)
-    if regular is not None:
-        return regular
+    size, lines = raw.dtype.itemsize, np.ascontiguousarray(raw.T).astype(np.int64)
     for count in groups:
-        seen = _search(words, lines, width // 8, times[None] * count, spans)
-        if seen is not None:
-            edges = _edges(seen, lines.shape)
-            tables = [np.full((len(raw), count), -1, np.int64) for _ in held]
-            for row in range(len(raw)):
-                own = seen[edges[row] : edges[row + 1], 2].reshape(-1, count)
-                for copy, places in zip(_copies(held, row), own, strict=True):
-                    tables[copy][row] = 8 * places
-            return count, _fitted(tables, width, claims)
+        tried, found = claims.copy(), []
+        wide = np.repeat(raw, count, axis=1) if raw.shape[1] == 1 else raw
+        for pieces in zip(*planes, strict=True):
+            words = SparseWords(blob, np.unique(lines), 8 * size, near, tried.taken_bytes())
+            own = regular_entries(words, wide.astype(np.int64), pieces, size, tried)
+            own = own or _irregular(words, lines, pieces, size, count, tried)
+            if own is None:
+                break
+            found.append(own)
+        else:
+            claims.become(tried)
+            return count, found
     return None
 
 
-def _copies(held: list[Flags], row: int) -> list[int]:
-    return [copy for copy, rows in enumerate(held) if rows[row]]
+def _irregular(
+    words: SparseWords, lines: Int64, pieces: Sequence[Pieces], size: int, count: int, claims: Claims
+) -> Pieces | None:
+    """Entries of one copy by sequences of rows."""
+    held = np.zeros(lines.shape[1], np.bool_)
+    for piece in pieces[0]:
+        held[piece.row : piece.row_stop] = True
+    shared = len(lines) == 1
+    wanted = np.broadcast_to(held * (count if shared else 1), lines.shape).astype(np.int64)
+    seen = _search(words, lines, size, wanted, [_span(own) for own in pieces])
+    if seen is None:
+        return None
+    table = np.full((lines.shape[1], count), -1, np.int64)
+    edges = np.searchsorted(seen[:, 0] * lines.shape[1] + seen[:, 1], np.arange(lines.size + 1))
+    for number in np.flatnonzero(np.diff(edges)):
+        line, row = divmod(int(number), lines.shape[1])
+        places = 8 * seen[edges[number] : edges[number + 1], 2]
+        table[row, slice(None) if shared else line] = places if shared else places[0]
+    claims.take(table[table >= 0], 8 * size)
+    return _pieces(table, 8 * size)
 
 
-def _edges(seen: Int64, shape: tuple[int, ...]) -> Int64:
-    return np.searchsorted(seen[:, 0] * shape[1] + seen[:, 1], np.arange(shape[0] * shape[1] + 1))
+def _span(pieces: Pieces) -> Span:
+    extents = [piece.layout.extent for piece in pieces]
+    low, high = min(start for start, _ in extents) // 8, -(-max(stop for _, stop in extents) // 8)
+    return low - NEAR_SPAN, high + NEAR_SPAN
 
 
 def _search(words: SparseWords, lines: Int64, size: int, wanted: Int64, spans: list[Span]) -> Int64 | None:
@@ -124,9 +103,8 @@ def _search(words: SparseWords, lines: Int64, size: int, wanted: Int64, spans: l
     size : bytes of an entry
     wanted : how often each is stored, `[lines, rows]`
     """
-    if len(np.unique(lines)) < min(FEW_VALUES, lines.size // 4):  # sequences of so few values say nothing
-        return None
-    for tried in (words.within(spans), words):
+    few = len(np.unique(lines)) < min(FEW_VALUES, lines.size // 4)  # whose sequences say little of a whole blob
+    for tried in (words.within(spans), *(() if few else (words,))):
         if wanted.sum() <= len(tried.places) <= MOST_PLACES:
             seen = _told(tried, lines, size, wanted)
             if seen is not None:
@@ -214,12 +192,6 @@ def _mended(words: SparseWords, lines: Int64, seen: Int64, wanted: Int64) -> Int
         taken |= set(mended[rows].tolist())
         found.append(np.stack([np.full(len(rows), group), rows, mended[rows]], axis=1))
     return np.unique(np.concatenate(found), axis=0)
-
-
-def _fitted(tables: Tables, width: int, claims: Claims) -> list[Pieces]:
-    for table in tables:
-        claims.take(table[table >= 0], width)
-    return [_pieces(table, width) for table in tables]
 
 
 def _pieces(table: Int64, width: int) -> Pieces:

@@ -17,12 +17,12 @@ from layouts.anchors.sheet_pieces import Pieces, pieces_of
 from layouts.codecs import Float32
 from layouts.copies import Plane
 from layouts.digits import Int64
-from layouts.errors import LayoutError
+from layouts.errors import FitRefused, LayoutError
 from layouts.integers import integer_codec
 from layouts.smooth import UNKNOWN
 
 SECOND_COVERED = 0.7
-MAX_LAYERS = 6
+MAX_LAYERS, MAX_PIECES = 6, 512
 RULE_ROWS = 64
 CHUNK = 1 << 20
 
@@ -116,6 +116,10 @@ def _copies(layers: list[Sheets], window: Window, transposed: bool) -> list[Piec
                     break
             else:
                 copies.append([piece])
+            if sum(map(len, copies)) > MAX_PIECES:
+                raise FitRefused(
+                    "no layout of bounded size fits", expected=f"at most {MAX_PIECES} pieces", found="more"
+                )
     return [tuple(own) for own in copies]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from layouts.algebra import Digit, Layout, Piece
 from layouts.anchors.lines import Claims
-from layouts.anchors.scan import Fields, Flags
+from layouts.anchors.scan import Flags
 from layouts.anchors.sheet_pieces import Pieces
 from layouts.anchors.sparse import SparseWords
 from layouts.digits import Int64, offsets
@@ -23,35 +23,19 @@ Digits = tuple[Digit, ...]
 
 
 def regular_entries(
-    words: SparseWords, raw: Fields, planes: list[list[Pieces]], size: int, groups: Sequence[int], claims: Claims
-) -> tuple[int, list[Pieces]] | None:
-    """Pieces of the entries of every copy.
+    words: SparseWords, raw: Int64, pieces: Sequence[Pieces], size: int, claims: Claims
+) -> Pieces | None:
+    """Pieces of the entries of one copy, None where it has no such entries.
 
     Parameters
     ----------
     words : of all values of `raw`
-    raw : expected entries `[rows, groups]`; one column for entries that are equal for all groups of a row
-    planes : of each plane of the integers the pieces of every copy
+    raw : expected entries `[rows, groups]`
+    pieces : of each plane of the copy's integers
     size : bytes of an entry
-    groups : how many a row may have
-
-    Returns
-    -------
-    groups of a row, and pieces; None where a copy has no such entries
     """
-    for count in groups:
-        wide = np.repeat(raw, count, axis=1) if raw.shape[1] == 1 else raw
-        tried, found = claims.copy(), []
-        for copies in zip(*planes, strict=True):
-            ways = (_copy(words, wide.astype(np.int64), pieces, size, tried) for pieces in copies)
-            own = next((way for way in ways if way is not None), None)
-            if own is None:
-                break
-            found.append(own)
-        else:
-            claims.become(tried)
-            return count, found
-    return None
+    ways = (_copy(words, raw, own, size, claims) for own in pieces)
+    return next((way for way in ways if way is not None), None)
 
 
 def _copy(words: SparseWords, raw: Int64, pieces: Pieces, size: int, claims: Claims) -> Pieces | None:

@@ -10,10 +10,13 @@ from layouts.algebra import Layout, Piece
 from layouts.anchors.lines import Sheets
 from layouts.anchors.scan import Window
 from layouts.digits import Int64
+from layouts.errors import FitRefused
 from layouts.row_places import RowPlaces, copies_of, deduplicated
 from layouts.smooth import UNKNOWN
 
 Pieces = tuple[Piece, ...]
+
+MAX_SEGMENTS = 96
 
 
 def pieces_of(sheets: Sheets, window: Window, transposed: bool) -> list[Pieces]:
@@ -22,7 +25,10 @@ def pieces_of(sheets: Sheets, window: Window, transposed: bool) -> list[Pieces]:
     Raises FitRefused where no layouts of bounded size say the same, DecodeRefused for too many runs of copied lines.
     """
     copies: list[list[Piece]] = []
-    for left, right in _segments(sheets.profiles):
+    segments = _segments(sheets.profiles)
+    if len(segments) > MAX_SEGMENTS:
+        raise FitRefused("no layout of bounded size fits", expected=f"at most {MAX_SEGMENTS} runs", found=len(segments))
+    for left, right in segments:
         for index, pieces in enumerate(_segment(sheets, window, left, right)):
             if index == len(copies):
                 copies.append([])
