@@ -11,10 +11,10 @@ import numpy as np
 from layouts.algebra import Layout, Piece
 from layouts.anchors.assemble import Beside, rows_of
 from layouts.anchors.biases import NEAR_BYTES, Rows, find_bias
+from layouts.anchors.claims import Claims
 from layouts.anchors.entries import place_entries
 from layouts.anchors.factors import factor_range, factors_in, find_factors
 from layouts.anchors.forms import GROUPS
-from layouts.anchors.lines import Claims
 from layouts.anchors.place import Placed
 from layouts.anchors.scan import Bytes, Fields, Flags, Window, read_fields
 from layouts.anchors.sheet_pieces import Pieces
@@ -32,12 +32,16 @@ WORD = Window(ENTRY_WIDTH, ENTRY_WIDTH)
 
 @dataclass(frozen=True)
 class FoundScales:
-    """The whole scale rule, float32 scales and raw entries `[rows, groups]`, and the places of every copy's entries."""
+    """The whole scale rule, float32 scales and raw entries `[rows, groups]`, and the places of every copy's entries.
+
+    span : smallest and largest factor that would give these entries
+    """
 
     scales: Scales
     held: Float32
     raw: Fields
     copies: list[Pieces]
+    span: tuple[float, float] = (1.0, 1.0)
 
 
 def scales_beside(blob: Bytes, found: Placed, claims: Claims) -> FoundScales | None:
@@ -103,10 +107,12 @@ def _with_factor(
         groups, copies = seen
         entries = read_fields(blob, _addresses(copies[0], len(column)), WORD).astype(np.uint32).view(np.float32)
         span = factor_range(entries, column)
-        factors = [] if span is None else factors_in(*span, entries, column)
+        if span is None:
+            continue
+        factors = factors_in(*span, entries, column)
         if factors:
             exact = replace(rule, factor=factors[0])
-            return _repeated(exact, held, exact.encode(held), groups, copies)
+            return replace(_repeated(exact, held, exact.encode(held), groups, copies), span=span)
     return None
 
 
@@ -121,7 +127,7 @@ def bias_beside(
     q[~_present(found)] = 0
     at = _addresses(scales.copies[0], len(q))
     entries = np.ascontiguousarray(scales.raw[:, 0]).view(np.float32)
-    rows = Rows(at, entries, np.ascontiguousarray(scales.held[:, 0]), q, scales.scales.factor)
+    rows = Rows(at, entries, np.ascontiguousarray(scales.held[:, 0]), q, scales.scales.factor, scales.span)
     main = max(scales.copies[0], key=lambda piece: piece.layout.shape[0])
     seen = None
     for part in (main, *_halves(main)[:1]):
@@ -137,7 +143,9 @@ def bias_beside(
     pieces = [copy for copy in copies if copy is not None]
     for copy in pieces:
         claims.take(_addresses(copy, len(q))[rows_of(copy, len(q))], ENTRY_WIDTH)
-    return replace(beside, bias=seen.bias, bias_copies=pieces)
+    exact = replace(scales.scales, factor=seen.factor)
+    same = np.array_equal(exact.encode(scales.held), scales.raw)
+    return replace(beside, scales=exact if same else beside.scales, bias=seen.bias, bias_copies=pieces)
 
 
 def _behind(blob: Bytes, entries: Pieces, expected: Fields, behind: int) -> Pieces | None:

@@ -28,26 +28,31 @@ ULPS = 256
 
 @dataclass(frozen=True)
 class Rows:
-    """What is known of the rows of placed integers: bit address of the scale entry, its value, the scale, the integers stored."""
+    """What is known of the rows of placed integers: bit address of the scale entry, its value, the scale, the integers stored.
+
+    factor, span : of the scale entries, and the smallest and the largest number that would give the same
+    """
 
     at: Int64
     entries: Float32
     scales: Float32
     q: Int8
     factor: float
+    span: tuple[float, float]
 
     def part(self, start: int, stop: int) -> Rows:
         """Some of the rows."""
         own = slice(start, stop)
-        return Rows(self.at[own], self.entries[own], self.scales[own], self.q[own], self.factor)
+        return Rows(self.at[own], self.entries[own], self.scales[own], self.q[own], self.factor, self.span)
 
 
 @dataclass(frozen=True)
 class FoundBias:
-    """How the bias is stored, and how many bytes behind the scale entry of its row an entry stands."""
+    """How the bias is stored, how many bytes behind the scale entry of its row an entry stands, and the scale entries' factor."""
 
     bias: Bias
     behind: int
+    factor: float
 
 
 def find_bias(blob: Bytes, rows: Rows, vectors: Mapping[str, Float32]) -> FoundBias | None:
@@ -64,7 +69,7 @@ def find_bias(blob: Bytes, rows: Rows, vectors: Mapping[str, Float32]) -> FoundB
         stored = _words(blob, rows.at // 8 + behind)
         bias = _exact(rows, kind, name, zero, vector, stored)
         if bias is not None:
-            return FoundBias(bias, behind)
+            return FoundBias(bias, behind, _quotient(bias.factor, rows.span) or rows.factor)
     return None
 
 
@@ -135,8 +140,16 @@ def _exact(
             if float(factor) == rows.factor:
                 return bias
             fitting.append(int(np.float32(factor).view(np.int32)))
-    found = simplest(fitting)
+    quotients = [bits for bits in fitting if _quotient(float(np.int32(bits).view(np.float32)), rows.span) is not None]
+    found = simplest(quotients or fitting)
     return None if found is None else Bias(name, kind, float(found), zero)
+
+
+def _quotient(factor: float, span: tuple[float, float]) -> float | None:
+    """The factor of the scale entries where it is this one over a float32: input scale over output scale."""
+    output = np.float32(factor / ((span[0] + span[1]) / 2))
+    quotient = factor / float(output)
+    return quotient if span[0] <= quotient <= span[1] else None
 
 
 def _factors(

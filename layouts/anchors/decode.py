@@ -9,7 +9,7 @@ import numpy as np
 
 from layouts.anchors.assemble import Beside, assemble
 from layouts.anchors.beside import bias_beside, scales_beside
-from layouts.anchors.lines import Claims
+from layouts.anchors.claims import Claims
 from layouts.anchors.pick import Form, Weight, pick_forms
 from layouts.anchors.place import Counts, Placed, place
 from layouts.anchors.scan import Bytes

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import pairwise, product
 from typing import NamedTuple
 
 import numpy as np
 
 from layouts.algebra import Piece
-from layouts.anchors.lines import Claims
+from layouts.anchors.claims import Claims
 from layouts.anchors.regular import regular_entries
 from layouts.anchors.scan import Bytes, Fields
 from layouts.anchors.sheet_pieces import Pieces
@@ -184,14 +185,15 @@ def _mended(words: SparseWords, lines: Int64, seen: Int64, wanted: Int64) -> Int
         if np.count_nonzero(has) < max(MIN_BACKED, lines.shape[1] // 16) or has[should].all():
             continue
 
-        def holds(row: int, byte: int, group: int = group) -> bool:
-            return byte not in taken and words.holds(byte, int(lines[group, row]))
-
-        mended = smooth(line, has | ~should, holds)
+        mended = smooth(line, has | ~should, partial(_holds, words, lines[group], taken))
         rows = np.flatnonzero(should & ~has & (mended != UNKNOWN))
         taken |= set(mended[rows].tolist())
         found.append(np.stack([np.full(len(rows), group), rows, mended[rows]], axis=1))
     return np.unique(np.concatenate(found), axis=0)
+
+
+def _holds(words: SparseWords, line: Int64, taken: set[int], row: int, byte: int) -> bool:
+    return byte not in taken and words.holds(byte, int(line[row]))
 
 
 def _pieces(table: Int64, width: int) -> Pieces:

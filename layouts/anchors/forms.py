@@ -40,9 +40,11 @@ class Arrangement:
         """What a plane stores for stored integers."""
         low, bits, bias = self.planes[plane]
         if bits == raw.dtype.itemsize * 8:
-            return raw + raw.dtype.type(bias)
+            whole: Fields = raw + raw.dtype.type(bias)
+            return whole
         mask = raw.dtype.type((1 << bits) - 1)
-        return (((raw >> raw.dtype.type(low)) & mask) + raw.dtype.type(bias)) & mask
+        fields: Fields = (((raw >> raw.dtype.type(low)) & mask) + raw.dtype.type(bias)) & mask
+        return fields
 
 
 def float_arrangements() -> list[Arrangement]:

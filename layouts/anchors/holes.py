@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from layouts.anchors.lines import ALIKE, MAX_COPIES, Seam, Sheets
+from layouts.anchors.lines import MAX_COPIES, Seam, Sheets
 from layouts.anchors.scan import Bytes, read_fields
+from layouts.anchors.votes import ALIKE
 from layouts.digits import Int64
 from layouts.fit import fit_lines
 from layouts.smooth import UNKNOWN, smooth
@@ -103,7 +104,8 @@ def _between(bases: Int64) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
     for far in (1, 2):
         before[far:] |= known[:-far]
         behind[:-far] |= known[far:]
-    return before & behind
+    between: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = before & behind
+    return between
 
 
 def _near(sheets: Sheets, copy: int, known: Int64, line: int) -> list[int]:

@@ -9,18 +9,17 @@ import numpy as np
 import numpy.typing as npt
 
 from layouts.anchors.chains import chains, consensus
-from layouts.anchors.scan import Bytes, Fields, Flags, Window, read_fields
+from layouts.anchors.claims import Claims
+from layouts.anchors.scan import Bytes, Fields, Flags, Window
+from layouts.anchors.votes import vote, whole_windows
 from layouts.digits import Int64
 from layouts.smooth import UNKNOWN
 
 SAMPLED_LINES = 40
 MAX_WINDOWS = 1 << 18
 MAX_FIELDS = 1 << 23
-PROBES = 48
 ROUNDS = 6
 MAX_COPIES, MAX_KINDS = 4, 8
-CHECKED = 256
-ALIKE = 0.9
 
 MOST_TAKEN = 0.1
 LEAST_SUPPORT = 0.01
@@ -28,42 +27,6 @@ LEAST_LINE, LEAST_COVERED = 0.04, 0.3
 
 ReadLines = Callable[[Int64], Fields]
 """Expected stored fields of lines, `[lines, length]`."""
-
-
-class Claims:
-    """Which half bytes of a blob belong to elements already: no two elements stand in one place."""
-
-    def __init__(self, blob_bytes: int) -> None:
-        self._taken = np.zeros(2 * blob_bytes, np.bool_)
-
-    def share(self, at: Int64, width: int) -> float:
-        """How much of elements at bit addresses is taken."""
-        return float(self._taken[self._halves(at, width)].mean())
-
-    def taken_bytes(self) -> Flags:
-        """Which bytes are taken, or half of them."""
-        return self._taken.reshape(-1, 2).any(axis=1)
-
-    def taken(self, at: Int64) -> Flags:
-        """Whether the first half byte at bit addresses is taken."""
-        return self._taken[at >> 2]
-
-    def take(self, at: Int64, width: int) -> None:
-        self._taken[self._halves(at, width)] = True
-
-    def copy(self) -> Claims:
-        """Claims that can be made without consequence."""
-        other = Claims(0)
-        other._taken = self._taken.copy()
-        return other
-
-    def become(self, other: Claims) -> None:
-        self._taken = other._taken
-
-    def _halves(self, at: Int64, width: int) -> Int64:
-        halves: Int64 = (at >> 2)[..., None] + np.arange(max(1, width // 4))
-        clipped: Int64 = np.clip(halves, 0, len(self._taken) - 1)
-        return clipped
 
 
 @dataclass(frozen=True)
@@ -110,7 +73,8 @@ class Sheets:
     @property
     def copies(self) -> Int64:
         """How often each line was found."""
-        return np.count_nonzero(self.base != UNKNOWN, axis=1)
+        copies: Int64 = np.count_nonzero(self.base != UNKNOWN, axis=1)
+        return copies
 
 
 def find_sheets(blob: Bytes, seam: Seam) -> Sheets:
@@ -132,12 +96,13 @@ def find_sheets(blob: Bytes, seam: Seam) -> Sheets:
 
 
 def _prune(seam: Seam, sheets: Sheets) -> None:
-    """Drop kinds of a few places, of lines that have others: what so little speaks for is chance."""
-    for kind, profile in enumerate(sheets.profiles):
+    """Drop kinds of a few places, where the lines have others or where they hold little of a line: that is chance."""
+    known = [int(np.count_nonzero(profile != UNKNOWN)) for profile in sheets.profiles]
+    for kind in range(len(known)):
         own = (sheets.kind == kind) & (sheets.base != UNKNOWN)
-        support = int(np.count_nonzero(own)) * int(np.count_nonzero(profile != UNKNOWN))
-        if support < LEAST_SUPPORT * seam.lines * seam.length:
-            sheets.base[own & (sheets.copies > 1)[:, None]] = UNKNOWN
+        if int(np.count_nonzero(own)) * known[kind] < LEAST_SUPPORT * seam.lines * seam.length:
+            partial = 2 * known[kind] < max(known)
+            sheets.base[own & ((sheets.copies > 1)[:, None] | partial)] = UNKNOWN
 
 
 def _spread(lines: Int64, seam: Seam) -> Int64:
@@ -183,14 +148,14 @@ def _claim(blob: Bytes, seam: Seam, profile: Int64, lines: Int64, sheets: Sheets
     covered = [np.count_nonzero(other != UNKNOWN) for other in sheets.profiles]
     if known < seam.covered * max(covered, default=0) * (sheets.copies[lines] > 0).any():
         lines = lines[sheets.copies[lines] == 0]
-    whole = _whole(profile, seam.window)
+    whole = whole_windows(profile, seam.window)
     if not whole.size or not lines.size:
         return
     step = max(1, MAX_FIELDS // seam.length)
     voted = [
         (int(lines[first + line]), base)
         for first in range(0, len(lines), step)
-        for line, base in _vote(blob, seam, profile, whole, seam.read(lines[first : first + step]))
+        for line, base in vote(blob, seam.window, profile, whole, seam.read(lines[first : first + step]))
     ]
     sheets.profiles.append(profile)
     if not _add_places(seam, sheets, voted):
@@ -220,46 +185,8 @@ def _add_places(seam: Seam, sheets: Sheets, voted: list[tuple[int, int]]) -> boo
 
 
 def _order_places(sheets: Sheets) -> None:
-    known = np.array([np.count_nonzero(profile != UNKNOWN) for profile in sheets.profiles] or [0])
+    known = np.array([*(np.count_nonzero(profile != UNKNOWN) for profile in sheets.profiles), 0])
     high = np.where(sheets.base == UNKNOWN, np.iinfo(np.int64).max, sheets.base)
     order = np.lexsort((high, -known[sheets.kind], sheets.base == UNKNOWN), axis=1)
     sheets.base = np.take_along_axis(sheets.base, order, axis=1)
     sheets.kind = np.take_along_axis(sheets.kind, order, axis=1)
-
-
-def _whole(profile: Int64, window: Window) -> Int64:
-    """Elements at which a window stands unbroken."""
-    length = len(profile) - window.count + 1
-    if length < 1:
-        return np.zeros(0, np.int64)
-    head, tail = profile[:length], profile[window.count - 1 :]
-    fits = (head != UNKNOWN) & (tail != UNKNOWN) & (tail - head == (window.count - 1) * window.step)
-    return np.flatnonzero(fits)
-
-
-def _vote(blob: Bytes, seam: Seam, profile: Int64, whole: Int64, fields: Fields) -> list[tuple[int, int]]:
-    """Bases of lines that windows speak for and elements confirm: line and base, the surest first."""
-    window = seam.window
-    probes = whole[np.unique(np.linspace(0, len(whole) - 1, min(PROBES, len(whole))).astype(np.int64))]
-    good = np.flatnonzero(window.telling(fields, probes))
-    index, place = window.find(blob, window.keys(fields, probes).ravel()[good])
-    line, probe = np.divmod(good[index], len(probes))
-    pairs, votes = np.unique(np.stack([line, place * 8 - profile[probes[probe]]], axis=1), axis=0, return_counts=True)
-    pairs = pairs[2 * votes >= np.minimum(4, len(probes))]
-    shares = _shares(blob, window, profile, fields, pairs[:, 0], pairs[:, 1])
-    order = np.lexsort((pairs[:, 1], -shares, pairs[:, 0]))
-    return [(int(pairs[index, 0]), int(pairs[index, 1])) for index in order if shares[index] >= ALIKE]
-
-
-def _shares(
-    blob: Bytes, window: Window, profile: Int64, fields: Fields, lines: Int64, bases: Int64
-) -> npt.NDArray[np.float64]:
-    """How many of the elements that are looked at stand where a base puts them."""
-    known = np.flatnonzero(profile != UNKNOWN)
-    picked = known[np.unique(np.linspace(0, len(known) - 1, min(CHECKED, len(known))).astype(np.int64))]
-    same = np.zeros(len(lines))
-    for start in range(0, len(lines), 1 << 16):
-        part = slice(start, start + (1 << 16))
-        found = read_fields(blob, bases[part, None] + profile[picked], window)
-        same[part] = (found == fields[lines[part, None], picked].astype(np.int64)).mean(axis=1)
-    return same

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from math import prod
 
 import numpy as np
 
 from layouts.algebra import Digit, Layout, Piece
-from layouts.anchors.lines import Claims
+from layouts.anchors.claims import Claims
 from layouts.anchors.scan import Flags
 from layouts.anchors.sheet_pieces import Pieces
 from layouts.anchors.sparse import SparseWords
@@ -44,7 +45,7 @@ def _copy(words: SparseWords, raw: Int64, pieces: Pieces, size: int, claims: Cla
     rows = [(piece.row, piece.row_stop, piece.layout.rows) for piece in sorted(first, key=lambda piece: piece.row)]
     low = min(piece.layout.extent[0] for piece in pieces) // 8
     high = max(piece.layout.extent[1] for piece in pieces) // 8
-    joined = all(a[1] == b[0] for a, b in zip(rows, rows[1:], strict=False))
+    joined = all(a[1] == b[0] for a, b in pairwise(rows))
     ways = ([[(rows[0][0], rows[-1][1], ())]] if joined else []) + [rows]
     for way in ways:
         tried, found = claims.copy(), []

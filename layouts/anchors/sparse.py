@@ -98,14 +98,16 @@ class SparseWords:
 
     def places_of(self, code: int) -> Int64:
         """Bytes of the words of a code."""
-        return self.places[self._codes == code]
+        places: Int64 = self.places[self._codes == code]
+        return places
 
     def codes_at(self, places: Int64) -> Int64:
         """Codes of the words at some bytes, -1 where there is none of these words."""
         if not len(self.places):
             return np.full(places.shape, -1, np.int64)
         index = np.minimum(np.searchsorted(self.places, places), len(self.places) - 1)
-        return np.where(self.places[index] == places, self._codes[index], -1)
+        codes: Int64 = np.where(self.places[index] == places, self._codes[index], -1)
+        return codes
 
     def _sequences(self, count: int, step: int) -> tuple[Int64, npt.NDArray[np.int32]]:
         """Bytes at which `count` known words begin, and their codes."""

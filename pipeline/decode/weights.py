@@ -1,4 +1,4 @@
-"""What an engine may hold of a source, as the decoder wants it: a whole network's tensors, or those of one language model engine."""
+"""What an engine may hold of a source: a whole network's tensors, or those of one engine of a language model."""
 
 from __future__ import annotations
 
