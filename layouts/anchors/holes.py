@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from layouts.anchors.lines import MAX_COPIES, Seam, Sheets
-from layouts.anchors.scan import Bytes, read_fields
+from layouts.anchors.scan import Bytes, Fields, Flags, read_fields
 from layouts.anchors.votes import ALIKE
 from layouts.digits import Int64
 from layouts.fit import fit_lines
@@ -46,13 +46,22 @@ def _fill_profile(blob: Bytes, seam: Seam, sheets: Sheets, kind: int) -> None:
     wrong = known[(found == fields[:, known].astype(np.int64)).mean(axis=0) < ALIKE]
     profile = profile.copy()
     profile[wrong] = UNKNOWN
-    own = set(profile[profile != UNKNOWN].tolist())
+    plain = _plain(fields)
+    own = set(profile[(profile != UNKNOWN) & ~plain].tolist())
     skipped = np.zeros(len(profile), np.bool_) if seam.stored is None else ~seam.stored
-    mended = np.where(skipped, UNKNOWN, smooth(profile, (profile != UNKNOWN) | skipped, holds))
+    mended = np.where(skipped, UNKNOWN, smooth(profile, ((profile != UNKNOWN) & ~plain) | skipped, holds))
     _, first = np.unique(mended, return_index=True)
     twice = np.ones(len(mended), np.bool_)
     twice[first] = False
     sheets.profiles[kind] = np.where(twice, UNKNOWN, mended)
+
+
+def _plain(fields: Fields) -> Flags:
+    """Elements that have one value in most lines: they may be seen where they are not, so regularity comes first."""
+    ordered = np.sort(fields, axis=0)
+    half = len(fields) // 2
+    plain: Flags = (ordered[half:] == ordered[: len(fields) - half]).any(axis=0) & (len(fields) > 2)
+    return plain
 
 
 def _fill_bases(blob: Bytes, seam: Seam, sheets: Sheets, copy: int) -> None:

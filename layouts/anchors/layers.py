@@ -9,14 +9,15 @@ import numpy as np
 from layouts.anchors.claims import Claims
 from layouts.anchors.forms import integer_arrangements
 from layouts.anchors.holes import fill
-from layouts.anchors.lines import LEAST_SUPPORT, MAX_COPIES, Seam, Sheets, find_sheets
+from layouts.anchors.lines import LEAST_SUPPORT, MAX_COPIES, MOST_TAKEN, Seam, Sheets, extend_sheets, no_sheets
+from layouts.anchors.merge import merge_kinds
 from layouts.anchors.pick import Form
 from layouts.anchors.scan import Bytes, Fields, Window
 from layouts.digits import Int64
 from layouts.smooth import UNKNOWN
 
 SECOND_COVERED = 0.7
-MAX_LAYERS = 6
+MAX_LAYERS, ROUNDS, SAMPLED = 6, 6, 64
 CHUNK = 1 << 20
 
 
@@ -31,14 +32,45 @@ def find_layers(blob: Bytes, seam: Seam) -> list[Sheets]:
     layers: list[Sheets] = []
     for _ in range(MAX_LAYERS):
         before = seam.claims.copy()
-        sheets = find_sheets(blob, seam)
+        sheets = _layer(blob, seam, None)
         if not sheets.profiles or (layers and _support(sheets) < LEAST_SUPPORT * seam.lines * seam.length):
+            seam.claims.become(before)
             break
-        seam.claims.become(before)
-        fill(blob, seam, sheets)
-        _take(seam, sheets)
         layers.append(sheets)
     return layers
+
+
+def _layer(blob: Bytes, seam: Seam, first: Sheets | None) -> Sheets:
+    """One sheet after the other for lines that have no place yet; what regularity tells comes before what else may be found.
+
+    Parameters
+    ----------
+    first : the same lines of the plane beside this one
+    """
+    before, sheets = seam.claims.copy(), no_sheets(seam)
+    for _ in range(ROUNDS):
+        if not extend_sheets(blob, seam, sheets):
+            break
+        if first is not None:
+            _as_often(first, sheets)
+        seam.claims.become(before.copy())
+        _release(seam, sheets)
+        fill(blob, seam, sheets)
+        merge_kinds(blob, seam, sheets)
+        _take(seam, sheets)
+    return sheets
+
+
+def _release(seam: Seam, sheets: Sheets) -> None:
+    """Forget elements that a profile puts where something else stands."""
+    for kind, profile in enumerate(sheets.profiles):
+        known = np.flatnonzero(profile != UNKNOWN)
+        bases = sheets.base[(sheets.kind == kind) & (sheets.base != UNKNOWN)][:SAMPLED]
+        if not bases.size or not known.size:
+            continue
+        taken = seam.claims.taken(bases[:, None] + profile[known]).mean(axis=0) > MOST_TAKEN
+        sheets.profiles[kind] = profile.copy()
+        sheets.profiles[kind][known[taken]] = UNKNOWN
 
 
 def _support(sheets: Sheets) -> int:
@@ -83,15 +115,10 @@ def second_plane(
 
 def _second_layers(blob: Bytes, seam: Seam, first: list[Sheets]) -> list[Sheets]:
     layers: list[Sheets] = []
-    for sheets_of_first in first:
-        before = seam.claims.copy()
-        sheets = find_sheets(blob, seam)
+    for beside in first:
+        sheets = _layer(blob, seam, beside)
         if not sheets.profiles:
             break
-        _as_often(sheets_of_first, sheets)
-        seam.claims.become(before)
-        fill(blob, seam, sheets)
-        _take(seam, sheets)
         layers.append(sheets)
     return layers
 

@@ -18,11 +18,10 @@ from layouts.smooth import UNKNOWN
 SAMPLED_LINES = 40
 MAX_WINDOWS = 1 << 18
 MAX_FIELDS = 1 << 23
-ROUNDS = 6
 MAX_COPIES, MAX_KINDS = 4, 8
 
 MOST_TAKEN = 0.1
-LEAST_SUPPORT = 0.01
+LEAST_SUPPORT, LEAST_LINES = 0.01, 0.05
 LEAST_LINE, LEAST_COVERED = 0.04, 0.3
 
 ReadLines = Callable[[Int64], Fields]
@@ -77,22 +76,23 @@ class Sheets:
         return copies
 
 
-def find_sheets(blob: Bytes, seam: Seam) -> Sheets:
-    """Look for every line of a plane."""
+def no_sheets(seam: Seam) -> Sheets:
+    """Sheets of a plane of which nothing is known yet."""
     shape = (seam.lines, MAX_COPIES)
-    sheets = Sheets([], np.full(shape, UNKNOWN), np.zeros(shape, np.int32))
-    for _ in range(ROUNDS):
-        left = np.flatnonzero(sheets.copies == 0)
-        if not left.size:
-            break
-        profiles = _kinds(blob, seam, _spread(left, seam))
-        for profile in profiles:
-            _claim(blob, seam, profile, left, sheets)
-        if np.count_nonzero(sheets.copies == 0) == left.size:
-            break
+    return Sheets([], np.full(shape, UNKNOWN), np.zeros(shape, np.int32))
+
+
+def extend_sheets(blob: Bytes, seam: Seam, sheets: Sheets) -> bool:
+    """Look for the lines that have no place yet; whether any was found."""
+    left = np.flatnonzero(sheets.copies == 0)
+    if not left.size:
+        return False
+    profiles = _kinds(blob, seam, _spread(left, seam))
+    for least in (max(2, int(LEAST_LINES * left.size)), 1):  # a chain that has gone astray explains a line or two
+        profiles = [profile for profile in profiles if not _claim(blob, seam, profile, left, sheets, least)]
     _prune(seam, sheets)
     _order_places(sheets)
-    return sheets
+    return bool(np.count_nonzero(sheets.copies == 0) < left.size)
 
 
 def _prune(seam: Seam, sheets: Sheets) -> None:
@@ -142,24 +142,28 @@ def _relative(profile: Int64) -> Int64:
     return np.where(known, profile - first, UNKNOWN)
 
 
-def _claim(blob: Bytes, seam: Seam, profile: Int64, lines: Int64, sheets: Sheets) -> None:
-    """Give lines the places that a profile finds for them: only full ones, and none twice."""
+def _claim(blob: Bytes, seam: Seam, profile: Int64, lines: Int64, sheets: Sheets, least: int) -> bool:
+    """Give lines the places that a profile finds for them, if it finds so many: only full ones, and none twice."""
     known = np.count_nonzero(profile != UNKNOWN)
     covered = [np.count_nonzero(other != UNKNOWN) for other in sheets.profiles]
     if known < seam.covered * max(covered, default=0) * (sheets.copies[lines] > 0).any():
         lines = lines[sheets.copies[lines] == 0]
     whole = whole_windows(profile, seam.window)
     if not whole.size or not lines.size:
-        return
+        return False
     step = max(1, MAX_FIELDS // seam.length)
     voted = [
         (int(lines[first + line]), base)
         for first in range(0, len(lines), step)
         for line, base in vote(blob, seam.window, profile, whole, seam.read(lines[first : first + step]))
     ]
+    if len({line for line, _ in voted}) < least:
+        return False
     sheets.profiles.append(profile)
-    if not _add_places(seam, sheets, voted):
-        sheets.profiles.pop()
+    if _add_places(seam, sheets, voted):
+        return True
+    sheets.profiles.pop()
+    return False
 
 
 def _add_places(seam: Seam, sheets: Sheets, voted: list[tuple[int, int]]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from math import prod
 
 import numpy as np
@@ -47,10 +47,11 @@ def _copy(words: SparseWords, raw: Int64, pieces: Pieces, size: int, claims: Cla
     high = max(piece.layout.extent[1] for piece in pieces) // 8
     joined = all(a[1] == b[0] for a, b in pairwise(rows))
     ways = ([[(rows[0][0], rows[-1][1], ())]] if joined else []) + [rows]
-    for way in ways:
+    for way, step, slow in product(ways, STEPS, (True, False) if raw.shape[1] > 1 else (True,)):
         tried, found = claims.copy(), []
         for start, stop, digits in way:
-            piece = _piece(words, raw[start:stop], start, digits, size, (low, high), tried)
+            shapes = _shapes(raw[start:stop].shape, digits, 8 * size * step, slow)
+            piece = _piece(words, raw[start:stop], start, list(shapes), size, (low, high), tried)
             if piece is None:
                 break
             found.append(piece)
@@ -61,12 +62,18 @@ def _copy(words: SparseWords, raw: Int64, pieces: Pieces, size: int, claims: Cla
 
 
 def _piece(
-    words: SparseWords, raw: Int64, row: int, digits: Digits, size: int, near: tuple[int, int], claims: Claims
+    words: SparseWords,
+    raw: Int64,
+    row: int,
+    shapes: list[tuple[Digits, Digits]],
+    size: int,
+    near: tuple[int, int],
+    claims: Claims,
 ) -> Piece | None:
     """The nearest place at which every entry stands, under the first shape that has one."""
     codes = words.codes_of(raw)
     best: tuple[int, int, Digits, Digits] | None = None
-    for rows, cols in _shapes(raw.shape, digits, size):
+    for rows, cols in shapes:
         at = (offsets(rows, 0, raw.shape[0])[:, None] + offsets(cols, 0, raw.shape[1])) // 8
         for base in _bases(words, codes, at, claims):
             far = max(near[0] - base, base - near[1], 0)
@@ -82,17 +89,24 @@ def _piece(
     return Piece(row, 0, layout)
 
 
-def _shapes(shape: tuple[int, ...], digits: Digits, size: int) -> Iterator[tuple[Digits, Digits]]:
-    """Digits of rows and groups: lanes of a block close together, then the digits of the rows beside which they stand."""
+def _shapes(shape: tuple[int, ...], digits: Digits, step: int, slow: bool) -> Iterator[tuple[Digits, Digits]]:
+    """Digits of rows and groups: lanes of a block close together, then the digits of the rows beside which they stand.
+
+    Parameters
+    ----------
+    step : bits from one entry to the next
+    slow : entries of one group stand together, otherwise those of one row
+    """
     rows, groups = shape
     for kept in range(len(digits), -1, -1):
         block = prod(digit.size for digit in digits[:kept]) if kept else 1
         lanes = min(block, rows) if digits and kept < len(digits) else rows
         outer = digits[kept:] if lanes < rows else ()
-        for step in (8 * size * times for times in STEPS):
-            for held in dict.fromkeys((lanes, lanes + lanes % 2, block)):
-                yield _whole(Digit(lanes, step), *outer), _whole(Digit(groups, held * step))
+        if not slow:
             yield _whole(Digit(lanes, groups * step), *outer), _whole(Digit(groups, step))
+            continue
+        for held in dict.fromkeys((lanes, lanes + lanes % 2, block)):
+            yield _whole(Digit(lanes, step), *outer), _whole(Digit(groups, held * step))
 
 
 def _whole(*digits: Digit) -> Digits:

@@ -25,7 +25,8 @@ def pieces_of(sheets: Sheets, window: Window, transposed: bool) -> list[Pieces]:
     Raises FitRefused where no layouts of bounded size say the same, DecodeRefused for too many runs of copied lines.
     """
     copies: list[list[Piece]] = []
-    segments = _segments(sheets.profiles)
+    used = np.unique(sheets.kind[sheets.base != UNKNOWN])
+    segments = _segments([sheets.profiles[kind] for kind in used])
     if len(segments) > MAX_SEGMENTS:
         raise FitRefused("no layout of bounded size fits", expected=f"at most {MAX_SEGMENTS} runs", found=len(segments))
     for left, right in segments:
