@@ -13,6 +13,7 @@ from layouts.anchors.place import Placed
 from layouts.anchors.sheet_pieces import Pieces
 from layouts.bias import Bias
 from layouts.copies import Copy, Plane, Rect
+from layouts.errors import LayoutError
 from layouts.scales import Scales
 from layouts.tensors import StoredTensor
 
@@ -38,7 +39,7 @@ def rows_of(pieces: Pieces, count: int) -> npt.NDArray[np.bool_]:
 def assemble(found: Placed, beside: Beside, names: Sequence[str]) -> StoredTensor:
     """Raises LayoutError where planes and entries do not make up whole copies."""
     arrangement, shape = found.form.arrangement, (found.raw.shape[0], found.raw.shape[1])
-    copies = []
+    copies: list[Copy] = []
     for index, name in zip(range(len(found.planes[0])), names, strict=False):
         planes = tuple(
             Plane(copies_of[index], low, bits, bias)
@@ -47,6 +48,9 @@ def assemble(found: Placed, beside: Beside, names: Sequence[str]) -> StoredTenso
         entries = Plane(beside.scale_copies[index]) if beside.scales is not None else None
         bias = Plane(beside.bias_copies[index]) if beside.bias is not None else None
         absent = absent_rects(planes[0].pieces, shape, complete=index == 0)
+        if index and absent and not _within(absent, copies[0].absent):
+            reason = f"copy {name} lacks elements that another has: part of it was not found"
+            raise LayoutError(reason, where=found.weight.name)
         copies.append(Copy(name, planes, entries, bias, absent))
     dims, order = found.weight.array.shape, found.form.order
     plain = len(dims) == 1 or (len(dims) == 2 and order in ((), (0, 1)))
@@ -60,6 +64,20 @@ def assemble(found: Placed, beside: Beside, names: Sequence[str]) -> StoredTenso
         beside.bias,
         () if plain else tuple(dims),
         () if plain else order,
+    )
+
+
+def _within(rects: tuple[Rect, ...], others: tuple[Rect, ...]) -> bool:
+    """Whether every rectangle lies in one of the others."""
+    return all(
+        any(
+            other.row <= rect.row
+            and rect.row_stop <= other.row_stop
+            and other.col <= rect.col
+            and rect.col_stop <= other.col_stop
+            for other in others
+        )
+        for rect in rects
     )
 
 
