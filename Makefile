@@ -10,7 +10,7 @@ NAME   := $(shell sed -n 's/^name *= *"\(.*\)"/\1/p' $(CONFIG) 2>/dev/null)
 REAL   := silero-vad silero-vad-axera
 NATIVE := $(shell find native -type f 2>/dev/null)
 
-.PHONY: demo test test-aarch64 rknn test-rknn check bench fidelity deps setup format clean
+.PHONY: known demo test test-aarch64 rknn test-rknn check bench fidelity deps setup format clean
 
 setup: $(STAMP)
 
@@ -65,6 +65,10 @@ bench: $(STAMP)
 # Real weights through every kind of engine: docs/fidelity.md
 fidelity: $(STAMP)
 	$(BIN)/python -m tests.fidelity
+
+# Layouts of public engines, decoded anew: layouts/known
+known: $(STAMP)
+	tools/known-layouts
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
