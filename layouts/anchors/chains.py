@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from layouts.digits import Int64
 
-MAX_CHAINS, SEEDS = 4, 6
+MAX_CHAINS, SEEDS, MOST_LEFT_OUT = 4, 6, 48
 NOWHERE = np.int64(-1)
 
 Run = tuple[int, int, int]
@@ -79,12 +79,12 @@ def _followed(runs: list[Run], seed: Run, step: int) -> list[Run]:
 
 
 def _next(runs: list[Run], run: Run, step: int) -> Run | None:
-    open_runs = [other for other in runs if other[0] >= run[1]]
+    open_runs = [other for other in runs if 0 <= other[0] - run[1] <= MOST_LEFT_OUT]
     return min(open_runs, key=lambda other: _cost(other[0] - run[1], other[2] - run[2], step), default=None)
 
 
 def _before(runs: list[Run], run: Run, step: int) -> Run | None:
-    open_runs = [other for other in runs if other[1] <= run[0]]
+    open_runs = [other for other in runs if 0 <= run[0] - other[1] <= MOST_LEFT_OUT]
     return min(open_runs, key=lambda other: _cost(run[0] - other[1], other[2] - run[2], step), default=None)
 
 

@@ -152,7 +152,7 @@ def moved_blob(engine: Path, layout: Path, target: Path, seed: int) -> dict[str,
     """The engine with its blob cut between tensors and put together in another order; where each tensor begins then."""
     tensors = read_layout(layout).tensors
     spans = sorted(
-        (min(l.extent[0] for l in t.layouts()) // 8, -(-max(l.extent[1] for l in t.layouts()) // 8), t.name)
+        (min(own.extent[0] for own in t.layouts()) // 8, -(-max(own.extent[1] for own in t.layouts()) // 8), t.name)
         for t in tensors
     )
     data, old = bytearray(engine.read_bytes()), params(engine)
