@@ -18,11 +18,6 @@ class Claims:
         """How much of elements at bit addresses is taken."""
         return float(self._taken[self._halves(at, width)].mean())
 
-    def taken_bytes(self) -> Flags:
-        """Which bytes are taken, or half of them."""
-        taken: Flags = np.asarray(self._taken.reshape(-1, 2).any(axis=1))
-        return taken
-
     def taken(self, at: Int64) -> Flags:
         """Whether the first half byte at bit addresses is taken."""
         taken: Flags = self._taken[at >> 2]

@@ -52,13 +52,14 @@ def place_entries(
     groups of a row, and the pieces of each copy; None where they are nowhere. Raises FitRefused.
     """
     size, lines = raw.dtype.itemsize, np.ascontiguousarray(raw.T).astype(np.int64)
+    words = SparseWords(blob, np.unique(lines), 8 * size, near)
     for count in groups:
         tried, found = claims.copy(), []
         wide = np.repeat(raw, count, axis=1) if raw.shape[1] == 1 else raw
         for pieces in zip(*planes, strict=True):
-            words = SparseWords(blob, np.unique(lines), 8 * size, near, tried.taken_bytes())
-            own = regular_entries(words, wide.astype(np.int64), pieces, size, tried)
-            own = own or _irregular(words, lines, pieces, size, count, tried)
+            free = words.free(tried)
+            own = regular_entries(free, wide.astype(np.int64), pieces, size, tried)
+            own = own or _irregular(free, lines, pieces, size, count, tried)
             if own is None:
                 break
             found.append(own)

@@ -30,7 +30,7 @@ def regular_entries(
 
     Parameters
     ----------
-    words : of all values of `raw`
+    words : of all values of `raw`, those that belong to nothing else
     raw : expected entries `[rows, groups]`
     pieces : of each plane of the copy's integers
     size : bytes of an entry
@@ -48,15 +48,16 @@ def _copy(words: SparseWords, raw: Int64, pieces: Pieces, size: int, claims: Cla
     joined = all(a[1] == b[0] for a, b in pairwise(rows))
     ways = ([[(rows[0][0], rows[-1][1], ())]] if joined else []) + [rows]
     for way, step, slow in product(ways, STEPS, (True, False) if raw.shape[1] > 1 else (True,)):
-        tried, found = claims.copy(), []
+        found: list[Piece] = []
         for start, stop, digits in way:
             shapes = _shapes(raw[start:stop].shape, digits, 8 * size * step, slow)
-            piece = _piece(words, raw[start:stop], start, list(shapes), size, (low, high), tried)
+            piece = _piece(words, raw[start:stop], start, list(shapes), size, (low, high))
             if piece is None:
                 break
             found.append(piece)
         else:
-            claims.become(tried)
+            for piece in found:
+                claims.take(piece.layout.expand(), 8 * size)
             return tuple(found)
     return None
 
@@ -68,14 +69,13 @@ def _piece(
     shapes: list[tuple[Digits, Digits]],
     size: int,
     near: tuple[int, int],
-    claims: Claims,
 ) -> Piece | None:
     """The nearest place at which every entry stands, under the first shape that has one."""
     codes = words.codes_of(raw)
     best: tuple[int, int, Digits, Digits] | None = None
     for rows, cols in shapes:
         at = (offsets(rows, 0, raw.shape[0])[:, None] + offsets(cols, 0, raw.shape[1])) // 8
-        for base in _bases(words, codes, at, claims):
+        for base in _bases(words, codes, at):
             far = max(near[0] - base, base - near[1], 0)
             if best is None or far < best[0]:
                 best = far, base, rows, cols
@@ -85,7 +85,6 @@ def _piece(
         layout = Layout((raw.shape[0], raw.shape[1]), 8 * best[1], best[2], best[3], 8 * size)
     except LayoutError:
         return None
-    claims.take(layout.expand(), 8 * size)
     return Piece(row, 0, layout)
 
 
@@ -113,7 +112,7 @@ def _whole(*digits: Digit) -> Digits:
     return tuple(digit for digit in digits if digit.size > 1)
 
 
-def _bases(words: SparseWords, codes: Int64, at: Int64, claims: Claims) -> Iterator[int]:
+def _bases(words: SparseWords, codes: Int64, at: Int64) -> Iterator[int]:
     """Bytes from which on every entry stands where `at` puts it."""
     flat, expected = at.ravel(), codes.ravel()
     rarest = int(np.argmin(np.bincount(expected)[expected]))
@@ -124,5 +123,5 @@ def _bases(words: SparseWords, codes: Int64, at: Int64, claims: Claims) -> Itera
         bases = bases[(table == expected[part]).all(axis=1)]
     for base in bases.tolist():
         same: Flags = words.codes_at(base + flat) == expected
-        if same.all() and not claims.taken(8 * (base + flat)).any():
+        if same.all():
             yield base

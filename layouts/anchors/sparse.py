@@ -7,6 +7,7 @@ from copy import copy
 import numpy as np
 import numpy.typing as npt
 
+from layouts.anchors.claims import Claims
 from layouts.anchors.scan import TABLE_BITS, Bytes, Flags, word_at
 from layouts.digits import Int64
 
@@ -20,11 +21,10 @@ Values = npt.NDArray[np.int64]
 class SparseWords:
     """Where words of `width` bits hold one of some values, to `near` of it.
 
-    taken : bytes of the blob that belong to something else
     values : distinct values, ascending; those nearer to each other are taken for one
     """
 
-    def __init__(self, blob: Bytes, values: Values, width: int, near: int, taken: Flags) -> None:
+    def __init__(self, blob: Bytes, values: Values, width: int, near: int) -> None:
         self.values, self._size = values, width // 8
         self._class = np.cumsum(np.diff(values, prepend=values[:1]) > 2 * near).astype(np.int32)
         around = values[:, None] + np.arange(-near, near + 1)
@@ -42,10 +42,15 @@ class SparseWords:
             places.append(start + at[same])
             codes.append(owner[index[same]])
         self.places, self._codes = np.concatenate(places), np.concatenate(codes)
-        self._keep(~taken[self.places])
 
     def _keep(self, kept: Flags) -> None:
         self.places, self._codes = self.places[kept], self._codes[kept]
+
+    def free(self, claims: Claims) -> SparseWords:
+        """The words that belong to nothing else."""
+        other = copy(self)
+        other._keep(~(claims.taken(8 * self.places) | claims.taken(8 * self.places + 4)))
+        return other
 
     def within(self, spans: list[tuple[int, int]]) -> SparseWords:
         """The words that stand in one of some ranges of bytes."""
