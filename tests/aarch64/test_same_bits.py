@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from pipeline.checkpoint.noise import NoiseCheckpoint
+from pipeline.engineset.names import engine_names
 from pipeline.engineset.vendor_config import vendor_files
 from pipeline.native import Runner
 from pipeline.toolchain.options import CompileOptions
@@ -44,7 +45,7 @@ def engine_set(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
         kv_cache_len=192, prefill_len=64, layout_seed=5, weight_type=weights, post_weight_type=post
     )
     compile_model(source, directory / "set", options)
-    for name, content in vendor_files("tiny", config, options.prefill_len, None).items():
+    for name, content in vendor_files("tiny", config, engine_names(config, options.prefill_len), None).items():
         (directory / "set" / name).write_bytes(content)
     yield directory / "set"
 

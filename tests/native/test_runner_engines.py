@@ -12,6 +12,7 @@ import pytest
 
 from pipeline.checkpoint.noise import write_hf_directory
 from pipeline.checkpoint.open import open_checkpoint
+from pipeline.engineset.names import engine_names
 from pipeline.engineset.vendor_config import vendor_files
 from pipeline.errors import RunnerError
 from pipeline.native import Runner
@@ -32,7 +33,7 @@ def engine_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = CompileOptions(kv_cache_len=CONTEXT, prefill_len=64, last_kv_cache_len=(128, 192))
     (directory / "set").mkdir()
     ReferenceCompiler(open_checkpoint(directory / "hf"), directory / "set", options).compile()
-    for name, content in vendor_files("tiny", config, options.prefill_len, None).items():
+    for name, content in vendor_files("tiny", config, engine_names(config, options.prefill_len), None).items():
         (directory / "set" / name).write_bytes(content)
     return directory / "set"
 

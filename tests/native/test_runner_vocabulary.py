@@ -12,6 +12,7 @@ import pytest
 
 from pipeline.checkpoint.kept import keep_rows
 from pipeline.checkpoint.noise import NoiseCheckpoint
+from pipeline.engineset.names import engine_names
 from pipeline.engineset.vendor_config import vendor_files
 from pipeline.native import Runner
 from pipeline.toolchain.options import CompileOptions
@@ -139,7 +140,7 @@ def test_vocabulary_of_real_engines(tmp_path: Path) -> None:
     for name, checkpoint in (("whole", source), ("trimmed", keep_rows(source, kept))):
         directory = tmp_path / name
         compile_model(checkpoint, directory, options)
-        for file, content in vendor_files("tiny", checkpoint.config, 64, None).items():
+        for file, content in vendor_files("tiny", checkpoint.config, engine_names(checkpoint.config, 64), None).items():
             (directory / file).write_bytes(content)
         if name == "trimmed":
             (directory / "vocab_keep.json").write_text(json.dumps(kept))

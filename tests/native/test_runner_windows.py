@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from pipeline.checkpoint.noise import NoiseCheckpoint
+from pipeline.engineset.names import engine_names
 from pipeline.engineset.vendor_config import vendor_files
 from pipeline.model import FULL, SLIDING, ModelConfig
 from pipeline.native import Runner
@@ -126,7 +127,7 @@ def gemma_set(directory: Path, config: ModelConfig) -> Callable[[str], Float32]:
     source = NoiseCheckpoint(config, 1)
     options = CompileOptions(kv_cache_len=192, prefill_len=64, layout_seed=3)
     compile_model(source, directory, options)
-    for name, content in vendor_files("tiny", config, options.prefill_len, None).items():
+    for name, content in vendor_files("tiny", config, engine_names(config, options.prefill_len), None).items():
         (directory / name).write_bytes(content)
     assert json.loads((directory / "config.json").read_text())["layer_types"] == list(config.layer_types)
     return source.read

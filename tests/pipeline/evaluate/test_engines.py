@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from pipeline.checkpoint.open import open_checkpoint
+from pipeline.engineset.names import engine_names
 from pipeline.engineset.vendor_config import vendor_files
 from pipeline.evaluate.control_quantize import Quantization
 from pipeline.evaluate.evaluate import evaluate_set
@@ -35,7 +36,7 @@ def compile_set(folder: Path, config: ModelConfig, options: CompileOptions) -> P
     write_tiny_gguf(gguf, config, seed=6, qtype="Q8_0")
     directory.mkdir()
     ReferenceCompiler(open_checkpoint(gguf), directory, options).compile()
-    for name, content in vendor_files("tiny", config, options.prefill_len, None).items():
+    for name, content in vendor_files("tiny", config, engine_names(config, options.prefill_len), None).items():
         (directory / name).write_bytes(content)
     return gguf
 
