@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,8 @@ from layouts.scales import Scales
 SAMPLED_LINES = 6
 STRETCHES, STRETCH = 4, 40
 LEAST_HITS, LEAST_SHARE = 5, 0.02
-MAX_WHOLE = 1 << 24
+MAX_WHOLE, MAX_APART = 1 << 24, 1 << 20
+STEPS = (2, 4, 8, 16, 32)
 CONTIGUOUS = Window(8, 8)
 
 
@@ -77,7 +79,7 @@ Sampled = tuple[Form, U64]
 def pick_forms(blob: Bytes, weights: Sequence[Weight]) -> dict[str, list[Form]]:
     """Forms of each weight that were found, the best first; weights that were not found are left out."""
     found: dict[str, list[Form]] = {}
-    for stage in (_floats, _rows, _groups, _columns):
+    for stage in (_floats, _rows, _groups, _columns, _apart):
         left = [weight for weight in weights if weight.name not in found]
         stages = _stage(blob, {weight.name: list(stage(weight)) for weight in left})
         if stage is _rows:
@@ -191,6 +193,29 @@ def _columns(weight: Weight) -> Iterator[Sampled]:
             for rule in integer_rules(name, matrix.shape[1]):
                 if rule.group == matrix.shape[1]:
                     yield from _of_rule(matrix, Form(Arrangement(name, ()), order, False, rule))
+
+
+def _apart(weight: Weight) -> Iterator[Sampled]:
+    """Arrays with an axis too short for a window, as the channels of a first convolution, which compilers pad: the elements
+    of another axis stand so many fields apart."""
+    if weight.array.ndim < 3 or weight.array.size > MAX_APART:
+        return
+    for order, step in product(axis_orders(weight.array.shape, 1), STEPS):
+        matrix = weight.matrix(order)
+        for arrangement, by_rows in product(float_arrangements(), (True, False)):
+            yield from _sample(matrix, Form(arrangement, order, by_rows, step=step))
+        for rule in integer_rules("s8", matrix.shape[1]):
+            if rule.group == matrix.shape[1]:
+                yield from _plain_apart(matrix, Form(Arrangement("s8", ()), order, True, rule, step=step))
+
+
+def _plain_apart(matrix: Float32, form: Form) -> Iterator[Sampled]:
+    """Whole bytes of every so many."""
+    for found, _ in _of_rule(matrix, replace(form, step=1)):
+        if len(found.arrangement.planes) == 1 and found.rule is not None:
+            raw = integer_codec("s8").to_raw(integers(matrix, found.rule, "s8"))
+            apart = replace(found, step=form.step)
+            yield apart, _windows(apart.arrangement.fields(raw, 0), apart)
 
 
 def _of_rule(values: Float32, form: Form) -> Iterator[Sampled]:
