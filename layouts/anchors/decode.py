@@ -88,9 +88,9 @@ def _place(blob: Bytes, weight: Weight, forms: list[Form], claims: Claims, findi
             continue
         if found is not None and (best is None or _wrong(found) < _wrong(best[0])):
             best = found, tried
-        if best is not None and _wrong(best[0]) == 0:
+        if best is not None and _wrong(best[0]) == (0, 0):
             break
-    if best is None or _wrong(best[0]) > MOST_WRONG * weight.array.size:
+    if best is None or best[0].counts.unexplained > MOST_WRONG * weight.array.size:
         finding.reason = finding.reason or "not found"
         return None
     claims.become(best[1])
@@ -98,8 +98,9 @@ def _place(blob: Bytes, weight: Weight, forms: list[Form], claims: Claims, findi
     return best[0]
 
 
-def _wrong(found: Placed) -> int:
-    return found.counts.unexplained
+def _wrong(found: Placed) -> tuple[int, int]:
+    """Elements that are something else, then those that are nowhere: under a wrong rule lines are not found."""
+    return found.counts.unexplained, found.counts.absent
 
 
 def _finish(

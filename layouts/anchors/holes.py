@@ -19,12 +19,12 @@ NEAR_BITS, PROBED, TRIED = 1 << 18, 8, 16
 SHORT_KIND = 2
 
 
-def fill(blob: Bytes, seam: Seam, sheets: Sheets) -> None:
+def fill(blob: Bytes, seam: Seam, sheets: Sheets, last: bool) -> None:
     """Mend profiles and bases in place: where the regularity of the others puts an element or a line, and the blob agrees."""
     for kind in range(len(sheets.profiles)):
         _fill_profile(blob, seam, sheets, kind)
     for copy in range(MAX_COPIES):
-        _fill_bases(blob, seam, sheets, copy)
+        _fill_bases(blob, seam, sheets, copy, last)
 
 
 def _fill_profile(blob: Bytes, seam: Seam, sheets: Sheets, kind: int) -> None:
@@ -98,7 +98,7 @@ def _plain(fields: Fields) -> Flags:
     return plain
 
 
-def _fill_bases(blob: Bytes, seam: Seam, sheets: Sheets, copy: int) -> None:
+def _fill_bases(blob: Bytes, seam: Seam, sheets: Sheets, copy: int, last: bool) -> None:
     """Lines of one copy that were not found; of a copy that holds some lines, only those between others that it holds."""
     bases = sheets.base[:, copy]
     known = np.flatnonzero(bases != UNKNOWN)
@@ -113,6 +113,10 @@ def _fill_bases(blob: Bytes, seam: Seam, sheets: Sheets, copy: int) -> None:
         open_lines[: known[0]] = open_lines[known[-1] :] = False
         open_lines &= sheets.base[:, 0] != UNKNOWN
         open_lines &= _between(bases)
+    lines = np.flatnonzero(open_lines)
+    if lines.size and not last:  # lines of one value fit anywhere: they wait until all others are told
+        fields = seam.read(lines)
+        open_lines[lines[(fields == fields[:, :1]).all(axis=1)]] = False
     if not open_lines.any():
         return
     mended = smooth(bases, ~open_lines, holds)

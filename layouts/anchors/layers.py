@@ -55,8 +55,11 @@ def _layer(blob: Bytes, seam: Seam, first: Sheets | None) -> Sheets:
             _as_often(first, sheets)
         seam.claims.become(before.copy())
         _release(seam, sheets)
-        fill(blob, seam, sheets)
+        fill(blob, seam, sheets, last=False)
         merge_kinds(blob, seam, sheets)
+        _take(seam, sheets)
+    if sheets.profiles:
+        fill(blob, seam, sheets, last=True)
         _take(seam, sheets)
     return sheets
 

@@ -51,9 +51,12 @@ class Placed:
         return self.weight.matrix(self.form.order, self.form.folded)
 
 
-def place(blob: Bytes, weight: Weight, form: Form, claims: Claims) -> Placed | None:
-    """Find every element, None where a plane is nowhere. Raises FitRefused, DecodeRefused."""
-    matrix = weight.matrix(form.order, form.folded)
+def place(blob: Bytes, weight: Weight, form: Form, claims: Claims, again: bool = True) -> Placed | None:
+    """Find every element, None where a plane is nowhere; `again`, once, where another rule explains more.
+
+    Raises FitRefused, DecodeRefused.
+    """
+    before, matrix = claims.copy(), weight.matrix(form.order, form.folded)
     raw = _raw(matrix, form)
     seam = seam_of(form.arrangement.fields(raw, 0), form, form.window, claims)
     first = find_layers(blob, seam)
@@ -67,7 +70,10 @@ def place(blob: Bytes, weight: Weight, form: Form, claims: Claims) -> Placed | N
         form, second = found
         layers.append(second)
     planes = [_copies(each, form.arrangement.window(index), not form.by_rows) for index, each in enumerate(layers)]
-    form, raw = _settle_rule(blob, matrix, form, raw, planes)
+    settled = _settle_rule(blob, matrix, form, planes)
+    if settled != form and again:  # lines that two rules make alike were found under the wrong one
+        claims.become(before)
+        return place(blob, weight, settled, claims, again=False)
     return Placed(weight, form, planes, _count(blob, form, raw, planes), raw)
 
 
@@ -100,12 +106,10 @@ def _raw(matrix: Float32, form: Form) -> Fields:
     return integer_codec(name).to_raw(integers(matrix, form.rule, name))
 
 
-def _settle_rule(
-    blob: Bytes, matrix: Float32, form: Form, raw: Fields, planes: list[list[Pieces]]
-) -> tuple[Form, Fields]:
+def _settle_rule(blob: Bytes, matrix: Float32, form: Form, planes: list[list[Pieces]]) -> Form:
     """The rule under which the fewest integers of some rows differ from what stands at their places."""
     if form.rule is None:
-        return form, raw
+        return form
     kind, name = integer_codec(form.arrangement.codec), form.arrangement.codec
     best: tuple[int, Form] | None = None
     step = max(1, len(matrix) // RULE_ROWS)
@@ -119,9 +123,7 @@ def _settle_rule(
             continue
         if best is None or wrong < best[0]:
             best = wrong, replace(form, rule=rule)
-    if best is None or best[1].rule == form.rule:
-        return form, raw
-    return best[1], _raw(matrix, best[1])
+    return form if best is None else best[1]
 
 
 def stored_integers(

@@ -49,12 +49,14 @@ def _copy(words: SparseWords, raw: Int64, pieces: Pieces, size: int, claims: Cla
     ways = ([[(rows[0][0], rows[-1][1], ())]] if joined else []) + [rows]
     for way, step, slow in product(ways, STEPS, (True, False) if raw.shape[1] > 1 else (True,)):
         found: list[Piece] = []
+        used = np.zeros(0, np.int64)
         for start, stop, digits in way:
             shapes = _shapes(raw[start:stop].shape, digits, 8 * size * step, slow)
-            piece = _piece(words, raw[start:stop], start, list(shapes), size, (low, high))
+            piece = _piece(words, raw[start:stop], start, list(shapes), size, (low, high), used)
             if piece is None:
                 break
             found.append(piece)
+            used = np.concatenate([used, piece.layout.expand().ravel()])
         else:
             for piece in found:
                 claims.take(piece.layout.expand(), 8 * size)
@@ -69,6 +71,7 @@ def _piece(
     shapes: list[tuple[Digits, Digits]],
     size: int,
     near: tuple[int, int],
+    used: Int64,
 ) -> Piece | None:
     """The nearest place at which every entry stands, under the first shape that has one."""
     codes = words.codes_of(raw)
@@ -76,6 +79,8 @@ def _piece(
     for rows, cols in shapes:
         at = (offsets(rows, 0, raw.shape[0])[:, None] + offsets(cols, 0, raw.shape[1])) // 8
         for base in _bases(words, codes, at):
+            if np.isin(8 * (base + at), used).any():
+                continue
             far = max(near[0] - base, base - near[1], 0)
             if best is None or far < best[0]:
                 best = far, base, rows, cols

@@ -116,6 +116,17 @@ def test_nibble_planes_stand_where_the_facts_say(decoded: tuple[str, Path, dict]
     assert np.array_equal(found.copies[0].planes[0].addresses(0, 64), 8 * byte + shift)
 
 
+def test_last_rows_stand_in_a_half_block(decoded: tuple[str, Path, dict]) -> None:
+    """Rows 256 and 257 of the STFT basis: chunks of 36 bytes one behind the other, 288 bytes a row; the last row is zeros."""
+    chip, layout, _ = decoded
+    if chip != "ax650":
+        pytest.skip("the other chip has no planes")
+    row, k = np.indices((2, 256))
+    byte = 339968 + 288 * row + 36 * (k // 36) + (k % 36) // 2
+    fine = read_layout(layout)[FOUND[0]].copies[0].planes[0]
+    assert np.array_equal(fine.addresses(256, 258), 8 * byte + 4 * (k % 2))
+
+
 def test_dropped_taps_and_constants(decoded: tuple[str, Path, dict]) -> None:
     chip, _, report = decoded
     tensors = {tensor["name"]: tensor for tensor in report["tensors"]}
